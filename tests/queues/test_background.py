@@ -9,19 +9,6 @@ import pytest
 from fleet.queues.http import BackgroundServer, LoopbackServer
 
 
-def test_server_answers_while_block_runs() -> None:
-    with BackgroundServer(LoopbackServer(SimpleHTTPRequestHandler)) as server:
-        socket.create_connection(("127.0.0.1", server.port)).close()
-
-
-def test_port_is_closed_after_exit() -> None:
-    with BackgroundServer(LoopbackServer(SimpleHTTPRequestHandler)) as server:
-        pass
-
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", server.port))
-
-
 def test_threads_end_when_the_block_fails() -> None:
     before = set(threading.enumerate())
 
@@ -33,3 +20,11 @@ def test_threads_end_when_the_block_fails() -> None:
 
     # One that answered an earlier test may end meanwhile.
     assert set(threading.enumerate()) <= before
+
+
+def test_server_answers_only_while_block_runs() -> None:
+    with BackgroundServer(LoopbackServer(SimpleHTTPRequestHandler)) as server:
+        socket.create_connection(("127.0.0.1", server.port)).close()
+
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port))

@@ -1,7 +1,7 @@
 """What waits in a Copr, as its frontend lists it for the backend, in the shapes of its API 6."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -106,47 +106,46 @@ def test_equal_builds_form_one_group_named_by_first() -> None:
     assert (found.id, found.count) == ("9-fedora-42-x86_64", 3)
 
 
-def test_build_with_waiting_ticket_is_counted_once() -> None:
-    ticket = Request(
-        id="1",
-        required=("copr_builder", "arch_x86_64", "extra_powerful"),
-        sandbox="@asahi/kernel--ada",
-    )
-    other = ticket.altered(sandbox="@asahi/kernel--ben")
-    desk = QueueReading(demand=Demand(read_at=NOW, requests=(ticket, other)), workers=())
-    with Loopback(serving(build(1), build(2))) as server:
-        (found,) = read(server, ticketed=lambda _: desk).requests
-
-    assert (found.id, found.count) == ("2-fedora-42-x86_64", 1)
+NEEDS = ("arch_x86_64", "copr_builder", "extra_powerful")
+KERNEL = "@asahi/kernel--ada"
+LONG = f"@asahi/{'kernel' * 40}--ada"
 
 
-@pytest.mark.parametrize(("package", "count"), [("kernel", 1), (None, 2)])
-def test_ticket_covers_its_build_with_any_rule_tags(package: str | None, count: int) -> None:
-    ticket = Request(
-        id="1",
-        required=("copr_builder", "arch_x86_64"),
-        sandbox="@asahi/kernel--ada",
-        package=package,
-    )
-    desk = QueueReading(demand=Demand(read_at=NOW, requests=(ticket,)), workers=())
-    with Loopback(serving(build(1), build(2))) as server:
-        found = read(server, ticketed=lambda _: desk).requests
-
-    assert sum(each.count for each in found) == count
+def a_desk(*tickets: Request, works: Sequence[Work] = ()) -> QueueReading:
+    """Return a desk with waiting tickets, and a busy machine for each work."""
+    busy = [
+        Worker(name=f"m{n}", state=WorkerState.BUSY, running=str(n), work=work)
+        for n, work in enumerate(works, start=1)
+    ]
+    idle = Worker(name="m9", state=WorkerState.IDLE)
+    demand = Demand(read_at=NOW, requests=tickets)
+    return QueueReading(demand=demand, workers=(*busy, idle))
 
 
-def test_build_on_ticket_machine_is_not_demand() -> None:
+def a_request(**more: object) -> Request:
+    return Request.model_validate({"id": "1", "required": NEEDS, "sandbox": KERNEL} | more)
+
+
+AT_WORK = Work(required=NEEDS, sandbox=KERNEL)
+COVERED = {
+    "its ticket waits": (a_desk(a_request(), a_request(sandbox="@asahi/kernel--ben")), KERNEL, 1),
+    "its machine works": (a_desk(works=[AT_WORK]), KERNEL, 1),
+    "its long sandbox is cut": (a_desk(a_request(sandbox=bounded(LONG))), LONG, 1),
+    "a rule added tags": (a_desk(a_request(required=NEEDS[:2], package="kernel")), KERNEL, 1),
+    "its package is unknown": (a_desk(a_request(required=NEEDS[:2])), KERNEL, 2),
+}
+
+
+@pytest.mark.parametrize("case", COVERED)
+def test_build_of_a_ticket_is_not_counted_again(case: str) -> None:
     """The frontend lists what has begun too: its backend would begin it again after a crash."""
-    work = Work(
-        required=("arch_x86_64", "copr_builder", "extra_powerful"), sandbox="@asahi/kernel--ada"
-    )
-    busy = Worker(name="m1", state=WorkerState.BUSY, running="1", work=work)
-    idle = Worker(name="m2", state=WorkerState.IDLE)
-    desk = QueueReading(demand=Demand(read_at=NOW), workers=(busy, idle))
-    with Loopback(serving(build(1), build(2))) as server:
+    desk, sandbox, count = COVERED[case]
+    builds = [build(number, sandbox=sandbox) for number in (1, 2)]
+    with Loopback(serving(*builds)) as server:
         (found,) = read(server, ticketed=lambda _: desk).requests
 
-    assert (found.id, found.count) == ("2-fedora-42-x86_64", 1)
+    assert (found.id, found.count) == (f"{3 - count}-fedora-42-x86_64", count)
+    assert (found.sandbox, found.provided) == (bounded(sandbox), (f"sandbox:{bounded(sandbox)}",))
 
 
 @pytest.mark.parametrize(
@@ -163,11 +162,7 @@ def test_build_on_ticket_machine_is_not_demand() -> None:
 def test_package_of_running_build_is_reported_when_unambiguous(
     records: dict[int, str | None], names: int, packages: dict[str, str]
 ) -> None:
-    required = ("arch_x86_64", "copr_builder", "extra_powerful")
-    work = Work(required=required, sandbox="@asahi/kernel--ada")
-    busy = Worker(name="m1", state=WorkerState.BUSY, running="1", work=work)
-    other = busy.altered(name="m2", running="2", work=work.altered(package="gcc"))
-    desk = QueueReading(demand=Demand(read_at=NOW), workers=(busy, other))
+    desk = a_desk(works=[AT_WORK, AT_WORK.altered(package="gcc")])
     told = {
         f"{number}-fedora-42-x86_64": {**NAMED, "package_name": name}
         for number, name in records.items()
@@ -186,32 +181,18 @@ def test_build_being_published_is_not_demand(
     store.init()
     book = DatabaseTickets(store.begin, "tickets")
     desk = StoredTicketDesk(a_ticket_fleet(), book, FixedClock(NOW))
-    tags = ("arch_x86_64", "copr_builder", "extra_powerful")
     for minutes in (9, 11):
-        ticket = book.open(a_ticket(tags=tags, sandbox="@asahi/kernel--ada"), **MOST)
+        ticket = book.open(a_ticket(tags=NEEDS, sandbox=KERNEL), **MOST)
         at = NOW - timedelta(minutes=minutes)
         book.lease([Given(ticket.id, f"m{minutes}", "usual", "", at)], at)
         book.change(ticket.id, partial(close, now=at), at)
-    withdrawn = book.open(a_ticket(tags=tags, sandbox="@asahi/kernel--ada"), **MOST)
+    withdrawn = book.open(a_ticket(tags=NEEDS, sandbox=KERNEL), **MOST)
     book.change(withdrawn.id, lambda each: close(each, NOW), NOW)
 
     with Loopback(serving(build(1), build(2), build(3))) as server:
         (found,) = read(server, ticketed=desk.read, closed=desk.closed).requests
 
     assert (found.id, found.count) == ("2-fedora-42-x86_64", 2)
-
-
-def test_long_sandbox_matches_truncated_one_of_ticket() -> None:
-    long = f"@asahi/{'kernel' * 40}--ada"
-    ticket = Request(
-        id="1", required=("arch_x86_64", "copr_builder", "extra_powerful"), sandbox=bounded(long)
-    )
-    desk = QueueReading(demand=Demand(read_at=NOW, requests=(ticket,)), workers=())
-    with Loopback(serving(build(1, sandbox=long), build(2, sandbox=long))) as server:
-        (found,) = read(server, ticketed=lambda _: desk).requests
-
-    assert (found.count, found.sandbox) == (1, bounded(long))
-    assert found.provided == (f"sandbox:{bounded(long)}",)
 
 
 AWAY = Unknown(unknown="the store is away")
@@ -254,19 +235,14 @@ def test_record_of_build_has_its_time_limit(told: int | None, deadline: int | No
     assert found.deadline_seconds == deadline
 
 
-def test_build_started_meanwhile_has_no_name() -> None:
+@pytest.mark.parametrize("instead", [None, html()], ids=["started meanwhile", "unreadable"])
+def test_build_without_a_readable_record_has_no_name(instead: Answer | None) -> None:
     with Loopback(serving(BUILD_42)) as server:
+        if instead:
+            server.faults.instead[BUILD + str(BUILD_42["task_id"])] = instead
         (found,) = read(server, with_names=True).requests
 
-    assert (found.package, names_of(found)) == (None, ())
-
-
-def test_unreadable_name_keeps_the_build() -> None:
-    with Loopback(serving(BUILD_42)) as server:
-        server.faults.instead[BUILD + str(BUILD_42["task_id"])] = html()
-        (found,) = read(server, with_names=True).requests
-
-    assert found.count == 1
+    assert (found.count, found.package, names_of(found)) == (1, None, ())
 
 
 def test_demand_is_estimate_when_frontend_omits_a_build() -> None:
@@ -303,14 +279,8 @@ def test_invalid_list_is_unknown_demand(answer: Answer, said: str) -> None:
 
 def waiting(minutes: float = 2, **more: object) -> QueueReading:
     """Return a desk at which a ticket of Copr's backend waits."""
-    ticket = {
-        "id": "4",
-        "required": ("copr_builder", "arch_x86_64"),
-        "sandbox": "@asahi/kernel--ada",
-        "pending_since": NOW - timedelta(minutes=minutes),
-    }
-    request = Request.model_validate(ticket | more)
-    return QueueReading(demand=Demand(read_at=NOW, requests=(request,)), workers=())
+    since = NOW - timedelta(minutes=minutes)
+    return a_desk(a_request(**{"id": "4", "pending_since": since} | more))
 
 
 def test_empty_list_is_unknown_while_a_build_ticket_waits() -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 from fleet.model.facts import Demand, Request
-from fleet.planner.demand import Teams
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.debusine.rows import WorkRequestRow
 from fleet.schema.model import DebusineQueue, Fleet
@@ -96,47 +95,6 @@ def test_test_request_has_its_timeout(
 
     assert request.deadline_seconds == deadline
     assert a_row(task_name=task, task_data={"timeout": timeout}).deadline_seconds == deadline
-
-
-def test_sql_groups_requests_by_team(debusine: Debusine) -> None:
-    tags = {4: ("task:group:kde",), 5: ("task:group:other",)}
-    debusine.tables.add_requests(
-        [
-            RequestRow(
-                n,
-                submitter=7 if n == 1 else 8,
-                workspace="kernel" if n in (2, 3) else "builds",
-                provided=tags.get(n, ()),
-            )
-            for n in range(1, 7)
-        ]
-    )
-    teams = {
-        "x": {"users": ["7"]},
-        "y": {"workspaces": ["debian/kernel"]},
-        "z": {"groups": ["kde"]},
-    }
-    fleet = a_fleet(teams=teams)
-
-    found = debusine.demand(fleet).requests
-
-    assert [(each.count, Teams(fleet, {}).of(each)) for each in found] == [
-        (1, "x"),
-        (2, "y"),
-        (1, "z"),
-        (2, None),
-    ]
-
-
-def test_sql_groups_tests_by_timeout(debusine: Debusine) -> None:
-    data = [{"timeout": {"global": n}} for n in (60, 60, 120)]
-    debusine.tables.add_requests(
-        [RequestRow(n, task="autopkgtest", data=each) for n, each in enumerate(data, 1)]
-    )
-
-    found = debusine.demand().requests
-
-    assert [(each.count, each.deadline_seconds) for each in found] == [(2, 60), (1, 120)]
 
 
 def a_row(**overrides: object) -> Request:

@@ -9,50 +9,52 @@ from tests.queues.conftest import Debusine
 from tests.rigs.debusine import NOW
 
 
-def test_role_with_required_rights_has_no_finding(debusine: Debusine) -> None:
-    version, clock, rights = check_database("db", debusine.reader)
-
-    assert version.result == "ok"
-    assert tells(version.said, "Debusine 0.16.2")
-    assert clock.result == "ok"
-    assert rights.result == "ok"
-    assert "role fleet_ro " in rights.said
-
-
-def test_missing_right_is_wrong_and_named(debusine: Debusine) -> None:
-    debusine.tables.connection.execute("REVOKE SELECT ON db_scope FROM fleet_ro")
-
-    _, _, rights = check_database("db", debusine.reader)
-
-    assert (rights.result, rights.fix) == ("wrong", "fleet debusine grants --check")
-    assert tells(rights.said, "fleet_ro", "SELECT on db_scope (id, name)")
-
-
-def test_excess_right_is_reported(debusine: Debusine) -> None:
-    debusine.tables.connection.execute("GRANT SELECT (hash) ON db_token TO fleet_ro")
-
-    _, _, rights = check_database("db", debusine.reader)
-
-    assert rights.result == "notice"
-    assert "role fleet_ro " in rights.said
-    assert rights.said.endswith(": SELECT on db_token (hash)")
-
-
-def test_reader_role_is_wrong_for_an_admin(debusine: Debusine) -> None:
-    _, _, rights, *_ = check_database("db", debusine.reader, admin=True)
-
-    assert (rights.result, rights.fix) == ("wrong", "fleet debusine grants --admin --check")
-    assert "DELETE on db_token" in rights.said
-
-
-def test_database_with_other_clock_is_wrong(debusine: Debusine) -> None:
-    _, clock, _ = check_database("db", debusine.reader, now=lambda: NOW)
-
-    assert (clock.about, clock.result) == ("db, clock", "wrong")
-
-
 def test_tables_of_another_version_are_an_error(debusine: Debusine) -> None:
     debusine.tables.connection.execute("ALTER TABLE db_scope ADD COLUMN fresh integer")
 
     with pytest.raises(SourceUnreachable, match=r"\b(?!539c41736018)[0-9a-f]{12}\b"):
         check_database("db", debusine.reader)
+
+
+def test_role_with_required_rights_has_no_finding(debusine: Debusine) -> None:
+    version, clock, rights = check_database("db", debusine.reader)
+    _, other_clock, _ = check_database("db", debusine.reader, now=lambda: NOW)
+
+    assert [each.result for each in (version, clock, rights)] == ["ok"] * 3
+    assert tells(version.said, "Debusine 0.16.2")
+    assert tells(rights.said, "role fleet_ro")
+    assert (other_clock.about, other_clock.result) == ("db, clock", "wrong")
+
+
+@pytest.mark.parametrize(
+    ("change", "admin", "result", "fix", "words"),
+    [
+        (
+            *("REVOKE SELECT ON db_scope FROM fleet_ro", False, "wrong"),
+            *("fleet debusine grants --check", ("fleet_ro", "SELECT on db_scope (id, name)")),
+        ),
+        (
+            *("GRANT SELECT (hash) ON db_token TO fleet_ro", False, "notice"),
+            *("fleet debusine grants --check", ("role fleet_ro", "SELECT on db_token (hash)")),
+        ),
+        (
+            *("SELECT 1", True, "wrong", "fleet debusine grants --admin --check"),
+            ("DELETE on db_token",),
+        ),
+    ],
+    ids=["missing", "excess", "reader as admin"],
+)
+def test_wrong_rights_are_named(  # noqa: PLR0913, PLR0917 - what is changed and told
+    debusine: Debusine,
+    change: str,
+    admin: bool,  # noqa: FBT001 - of a case
+    result: str,
+    fix: str,
+    words: tuple[str, ...],
+) -> None:
+    debusine.tables.connection.execute(change.encode())
+
+    _, _, rights, *_ = check_database("db", debusine.reader, admin=admin)
+
+    assert (rights.result, rights.fix) == (result, fix)
+    assert tells(rights.said, *words)

@@ -1,172 +1,89 @@
 """Demand over SQL: groups of what is treated alike, and Unknown with what to do."""
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+import yaml
 
-from fleet.model.facts import Attempt, Demand, TaskHistory, Unknown
+from fleet.model.facts import Demand, Request, Unknown
+from fleet.planner.demand import Teams
 from fleet.queues.debusine import changes
+from fleet.schema.model import Fleet
 from fleet.tagrules.derive import context_of
 from fleet.tagrules.requests import Judge
-from tests.builders import a_fleet, a_pool
+from tests.builders import a_fleet, a_pool, an_attempt
+from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
 from tests.queues.conftest import READER, Debusine
+from tests.queues.rows import row_of, short, split
 from tests.rigs.debusine import NOW
 from tests.rigs.debusine_tables import RequestRow
 
-AMD64 = ("worker:build-arch:amd64",)
-TEN = datetime(2026, 11, 21, 10, tzinfo=UTC)
-ELEVEN = datetime(2026, 11, 21, 11, tzinfo=UTC)
+CASES = [*read_blocks(Path(__file__).parent / "demand")]
 
 
-def of(*packages: str) -> tuple[str, ...]:
-    return tuple(f"task:source-package:{package}" for package in packages)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_waiting_requests_form_groups_as_in_their_case(debusine: Debusine, case: Block) -> None:
+    of_fleet, worker, requests = case.parts
+    fleet = fleet_of(of_fleet)
+    if worker:
+        name, _, static = worker.partition(" static=")
+        debusine.add_worker(name, static=yaml.safe_load(static))
+    debusine.tables.add_requests(map(row_of, split(requests)))
+
+    assert "; ".join(describe(debusine.demand(fleet), fleet)) == case.result
 
 
-def finished(number: int, minutes: int, **overrides: object) -> RequestRow:
-    values: dict[str, object] = {
-        "id": number,
-        "required": AMD64,
-        "status": "completed",
-        "result": "success",
-        "worker": 1,
-        "started_at": "2026-11-21 08:00+00",
-        "completed_at": f"2026-11-21 08:{minutes:02}+00",
-    }
-    return RequestRow(**(values | overrides))  # type: ignore[arg-type] # overrides of its own fields
+def fleet_of(text: str) -> Fleet:
+    said = yaml.safe_load(f"{{{text}}}")
+    pools = {"builders": a_pool(**said.pop("pool"))} if "pool" in said else {}
+    return a_fleet(**said, **({"pools": pools} if pools else {}))
 
 
-def test_equal_requests_are_one_group_with_oldest_age(
-    debusine: Debusine,
-) -> None:
-    debusine.tables.add_requests(
-        [
-            RequestRow(7, AMD64, created_at=str(ELEVEN)),
-            RequestRow(9, AMD64, created_at=str(TEN)),
-            RequestRow(8, AMD64, created_at=str(ELEVEN)),
-        ]
-    )
+def describe(demand: Demand, fleet: Fleet) -> Iterator[str]:
+    """Yield each group, then what else was read."""
+    teams = Teams(fleet, {})
+    for each in demand.requests:
+        yield " ".join(_words(each, teams.of(each)))
+    for known in demand.history:
+        yield " ".join((known.package, "used", *map(str, known.memory_mib)))
+    for number, data in demand.environments.items():
+        yield f"{number} is {data['architecture']}"
 
-    (request,) = debusine.demand().requests
 
-    assert (request.id, request.count, request.pending_since) == ("9", 3, TEN)
+def _words(request: Request, team: str | None) -> Iterator[str]:
+    yield request.id
+    if request.count > 1:
+        yield f"x{request.count}"
+    yield from map(short, request.required)
+    if request.package:
+        yield f"of {request.package}"
+    if request.workspace not in (None, "builds"):
+        yield f"in {request.workspace}"
+    yield from (f"gives {tag}" for tag in request.provided if "source-package" not in tag)
+    if request.pending_since and request.pending_since.hour:
+        yield f"since {request.pending_since:%H:%M}"
+    if request.expected_seconds:
+        yield f"takes {request.expected_seconds // 60} min"
+    if request.deadline_seconds:
+        yield f"within {request.deadline_seconds} s"
+    yield from (f"data {key}" for key in request.task_data)
+    if team:
+        yield f"by {team}"
 
 
 def test_age_of_oldest_request_has_microseconds(debusine: Debusine) -> None:
     first = datetime(2037, 12, 31, 23, 59, 59, 999_997, tzinfo=UTC)
     later = [first.replace(microsecond=999_998), first.replace(microsecond=999_999)]
     times = {1: later[1], 2: first, 3: later[0]}
-    debusine.tables.add_requests(
-        [RequestRow(n, AMD64, created_at=str(t)) for n, t in times.items()]
-    )
+    debusine.tables.add_requests([RequestRow(n, created_at=str(t)) for n, t in times.items()])
 
     (request,) = debusine.demand().requests
 
     assert (request.id, request.pending_since) == ("2", first)
-
-
-def test_groups_are_in_order_of_debusines_scheduler(debusine: Debusine) -> None:
-    debusine.tables.add_requests(
-        [
-            RequestRow(1, AMD64, created_at=str(ELEVEN)),
-            RequestRow(2, (), created_at=str(TEN)),
-            RequestRow(3, AMD64, priority=5, created_at=str(ELEVEN)),
-        ]
-    )
-
-    assert [request.id for request in debusine.demand().requests] == ["3", "2", "1"]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"worker": 5},
-        {"status": "running", "worker": 5},
-        {"status": "blocked"},
-        {"status": "completed"},
-        {"task_type": "Server"},
-        {"scope": "kali"},
-    ],
-)
-def test_requests_of_other_scopes_or_states_are_not_counted(
-    debusine: Debusine, other: dict[str, object]
-) -> None:
-    debusine.tables.add_requests([RequestRow(1), RequestRow(2, **other)])  # type: ignore[arg-type] # as above
-
-    assert [(r.id, r.count) for r in debusine.demand().requests] == [("1", 1)]
-
-
-def test_packages_without_matching_rule_form_one_group(debusine: Debusine) -> None:
-    fleet = a_fleet(powerful=[{"match": "debian/builds/amd64/chromium", "ask": ["big"]}])
-    debusine.tables.add_requests(
-        [
-            RequestRow(1, AMD64, of("hello")),
-            RequestRow(2, AMD64, of("chromium")),
-            RequestRow(3, AMD64, of("hello-again")),
-            RequestRow(4, ("worker:build-arch:arm64",), of("chromium")),
-        ]
-    )
-
-    found = [(r.id, r.count, r.package) for r in debusine.demand(fleet).requests]
-
-    assert found == [("1", 2, None), ("2", 1, "chromium"), ("4", 1, None)]
-
-
-def test_packages_with_same_rules_form_one_group(
-    debusine: Debusine,
-) -> None:
-    fleet = a_fleet(powerful=[{"match": "debian/.*", "ask": ["big"]}])
-    debusine.tables.add_requests(
-        [RequestRow(n, AMD64, of(f"package-{n}"), workspace=f"w{n % 2}") for n in range(1, 6)]
-    )
-
-    (request,) = debusine.demand(fleet).requests
-
-    assert (request.count, request.package, request.workspace) == (5, "package-1", "w1")
-
-
-def test_tag_required_by_a_worker_separates_groups(debusine: Debusine) -> None:
-    debusine.tables.add_requests(
-        [RequestRow(1, AMD64, ("task:x", "task:y")), RequestRow(2, AMD64, ("task:y",))]
-    )
-    debusine.add_worker("w-1", static={"required_tags": ["task:x"]})
-
-    found = {r.id: r.provided for r in debusine.demand().requests}
-
-    assert found == {"1": ("task:x",), "2": ()}
-
-
-def test_expected_seconds_are_median_of_equal_work(debusine: Debusine) -> None:
-    debusine.tables.add_requests(
-        [
-            finished(1, 10),
-            finished(2, 20),
-            finished(3, 59, result="failure"),
-            RequestRow(4, AMD64),
-            RequestRow(5, ("worker:build-arch:arm64",)),
-        ]
-    )
-
-    expected = {r.id: r.expected_seconds for r in debusine.demand().requests}
-
-    assert expected == {"4": 15 * 60, "5": None}
-
-
-def test_expected_seconds_are_of_same_package_when_known(debusine: Debusine) -> None:
-    fleet = a_fleet(powerful=[{"match": "debian/.*/chromium", "ask": ["big"]}])
-    debusine.tables.add_requests(
-        [
-            finished(1, 50, provided=of("chromium")),
-            finished(2, 10, provided=of("hello")),
-            RequestRow(3, AMD64, of("chromium")),
-            RequestRow(4, AMD64, of("hello")),
-        ]
-    )
-
-    expected = {r.id: r.expected_seconds for r in debusine.demand(fleet).requests}
-
-    assert expected == {"3": 50 * 60, "4": 30 * 60}
 
 
 def test_runs_have_machine_type_from_store(debusine: Debusine) -> None:
@@ -175,24 +92,17 @@ def test_runs_have_machine_type_from_store(debusine: Debusine) -> None:
     small = debusine.add_worker("w-1", static=ours | {changes.MACHINE: "m-1"})
     big = debusine.add_worker("w-2", static=ours | {changes.MACHINE: "m-2"})
     theirs = debusine.add_worker("w-3", static={changes.FLEET: "other", changes.MACHINE: "m-1"})
-    chromium, linux = of("chromium"), of("linux")
-    debusine.tables.add_requests(
-        [
-            finished(1, 40, provided=chromium, worker=small, task="sbuild"),
-            finished(2, 44, provided=chromium, worker=small, task="sbuild"),
-            finished(3, 6, provided=chromium, worker=big, task="sbuild"),
-            finished(4, 5, provided=chromium, worker=big, task="sbuild", result="failure"),
-            finished(5, 5, provided=chromium, worker=theirs, task="sbuild"),
-            finished(6, 5, provided=chromium, worker=None, task="sbuild"),
-            finished(7, 9, provided=of("hello"), worker=big, task="sbuild"),
-            finished(8, 50, provided=linux, worker=small, task="sbuild"),
-            RequestRow(9, AMD64, chromium, task="sbuild"),
-            RequestRow(10, AMD64, linux, task="sbuild", status="running", worker=big),
-        ]
-    )
-    attempts = [made("m-1", "ccx33"), made("m-2", "ccx63")]
+    requests = f"""\
+1 took=40 of=chromium worker={small}, 2 took=44 of=chromium worker={small},
+3 took=6 of=chromium worker={big}, 4 took=5 of=chromium worker={big} result=failure,
+5 took=5 of=chromium worker={theirs}, 6 took=5 of=chromium worker=null,
+7 took=9 of=hello worker={big}, 8 took=50 of=linux worker={small},
+9 of=chromium, 10 of=linux status=running worker={big}"""
+    rows = [row_of(f"{each} task=sbuild") for each in split(requests)]
+    debusine.tables.add_requests(rows)
+    made = [an_attempt(worker="m-1", type="ccx33"), an_attempt(worker="m-2", type="ccx63")]
 
-    demand = debusine.database(fleet, made=lambda: attempts).read(NOW).demand
+    demand = debusine.database(fleet, made=lambda: made).read(NOW).demand
 
     assert isinstance(demand, Demand)
     assert [(each.package, each.machine, each.seconds) for each in demand.runs] == [
@@ -205,13 +115,9 @@ def test_runs_have_machine_type_from_store(debusine: Debusine) -> None:
 def test_running_work_has_expected_seconds_of_package(debusine: Debusine) -> None:
     fleet = a_fleet(powerful=[{"match": "debian/.*/chromium", "ask": ["big"]}])
     number = debusine.add_worker("w-1")
-    debusine.tables.add_requests(
-        [
-            finished(1, 50, provided=of("chromium")),
-            finished(2, 10, provided=of("hello")),
-            RequestRow(3, AMD64, of("chromium"), status="running", worker=number),
-        ]
-    )
+    running = f"3 of=chromium status=running worker={number}"
+    rows = ("1 took=50 of=chromium", "2 took=10 of=hello", running)
+    debusine.tables.add_requests(map(row_of, rows))
 
     work = debusine.workers(fleet)["w-1"].work
 
@@ -219,84 +125,16 @@ def test_running_work_has_expected_seconds_of_package(debusine: Debusine) -> Non
     assert work.expected_seconds == 50 * 60
 
 
-def made(worker: str, kind: str) -> Attempt:
-    return Attempt.model_validate(
-        {
-            "pool": "builders",
-            "worker": worker,
-            "type": kind,
-            "image": "trixie-1",
-            "at": "2026-11-01T00:00:00Z",
-            "result": "registered",
-        }
-    )
-
-
-def test_history_is_read_when_a_rule_uses_it(debusine: Debusine) -> None:
-    rule = {"history": {"of": "memory", "min_runs": 2}, "ask": "memory_gib>={value}"}
-    fleet = a_fleet(tags={"memory_gib": {"kind": "number"}}, derive=[rule])
-    used = {"runtime_statistics": {"memory": 3 * 2**30 + 1, "disk_space": None}}
-    debusine.tables.add_requests(
-        [
-            *(finished(n, 5, provided=of("linux"), output=used) for n in (1, 2)),
-            finished(3, 5, provided=of("hello"), output=used),
-            finished(4, 5, provided=of("linux"), output={"runtime_statistics": None}),
-            RequestRow(5, AMD64, of("linux")),
-            RequestRow(6, AMD64, of("hello")),
-        ]
-    )
-
-    demand = debusine.demand(fleet)
-
-    assert demand.history == (TaskHistory(task="noop", package="linux", memory_mib=(3073, 3073)),)
-    assert [(r.id, r.package) for r in demand.requests] == [("5", "linux"), ("6", None)]
-
-
-def test_environments_are_read_when_a_rule_looks_them_up(debusine: Debusine) -> None:
-    rule = {"from": "environment_id", "lookup": "environments", "ask": "a:{value.architecture}"}
-    looked_up = {
-        "environment_id": 12,
-        "task_input_fields": {
-            "environment": {"artifact_id": 12, "data": {"architecture": "amd64"}}
-        },
-    }
-    debusine.tables.add_requests([RequestRow(1, dynamic=looked_up), RequestRow(2)])
-
-    demand = debusine.demand(a_fleet(derive=[rule]))
-
-    assert demand.environments == {"12": {"architecture": "amd64"}}
-    assert {r.id: r.task_data for r in demand.requests} == {"1": {"environment_id": 12}, "2": {}}
-
-
-def looked_up(number: int, architecture: str | None) -> dict[str, object]:
-    """Return what the server makes of task data; None: the record of the environment is gone."""
-    data = {"artifact_id": number, "data": {"architecture": architecture}}
-    fields = {} if architecture is None else {"task_input_fields": {"environment": data}}
-    return {"environment_id": number, **fields}
-
-
 @pytest.mark.parametrize("unknown", ["wait", "any"])
 def test_requests_wait_when_their_environments_were_deleted(
     debusine: Debusine, unknown: str
 ) -> None:
-    rule = {
-        "from": "environment_id",
-        "lookup": "environments",
-        "ask": "worker:build-arch:{value.architecture}",
-    }
-    queue = {"kind": "debusine", "url": "http://x", "scopes": ["debian"]}
-    fleet = a_fleet(derive=[rule], queues={"q": {**queue, "unknown_environment": unknown}})
-    debusine.tables.add_requests(
-        [
-            RequestRow(1),
-            RequestRow(2, dynamic=looked_up(12, "amd64")),
-            RequestRow(3, dynamic=looked_up(13, None)),
-            RequestRow(4, dynamic=looked_up(14, "amd64")),
-            RequestRow(5, dynamic=looked_up(14, "arm64")),
-            RequestRow(6, ("worker:build-arch:arm64",), dynamic=looked_up(13, None)),
-            RequestRow(7, data={"environment_id": 15}),
-        ]
-    )
+    rule = "derive: [{from: environment_id, lookup: environments, ask: 'worker:build-arch:"
+    queue = f"kind: debusine, url: 'http://x', scopes: [debian], unknown_environment: {unknown}"
+    fleet = fleet_of(f"{rule}{{value.architecture}}'}}], queues: {{q: {{{queue}}}}}")
+    requests = "1, 2 in=12:amd64, 3 in=13, 4 in=14:amd64, 5 in=14:arm64, 6 arm64 in=13"
+    rows = split(f"{requests}, 7 data={{environment_id: 15}}")
+    debusine.tables.add_requests(map(row_of, rows))
 
     demand = debusine.demand(fleet)
 
@@ -314,33 +152,25 @@ def test_scope_missing_at_server_is_unknown(debusine: Debusine) -> None:
     assert tells(debusine.why_unknown(None, "debain"), "debain", "debian", "kali")
 
 
-def test_missing_right_of_role_is_named(debusine: Debusine) -> None:
+@pytest.mark.parametrize(
+    ("table", "demand", "workers"),
+    [
+        ("db_scope", ("db_scope", "fleet debusine grants", "--check"), ("db_scope",)),
+        ("db_token", (), ("db_token",)),
+        ("db_workerpool", (), ("db_workerpool",)),
+    ],
+)
+def test_missing_right_is_named_where_it_is_needed(
+    debusine: Debusine, table: str, demand: tuple[str, ...], workers: tuple[str, ...]
+) -> None:
     debusine.tables.add_requests([RequestRow(1)])
-    debusine.tables.connection.execute(f"REVOKE ALL ON db_scope FROM {READER}".encode())
-
-    assert tells(debusine.why_unknown(), "denied", "db_scope", "fleet debusine grants", "--check")
-
-
-def test_demand_is_known_when_workers_are_unreadable(debusine: Debusine) -> None:
-    debusine.tables.add_requests([RequestRow(1)])
-    debusine.tables.connection.execute(f"REVOKE ALL ON db_token FROM {READER}".encode())
+    debusine.tables.connection.execute(f"REVOKE ALL ON {table} FROM {READER}".encode())
 
     reading = debusine.database().read(NOW)
 
-    assert isinstance(reading.workers, Unknown)
-    assert tells(reading.workers.unknown, "denied", "db_token")
-    assert not isinstance(reading.demand, Unknown)
-
-
-def test_workers_are_unknown_when_server_pools_are_unreadable(
-    debusine: Debusine,
-) -> None:
-    debusine.tables.connection.execute(f"REVOKE ALL ON db_workerpool FROM {READER}".encode())
-
-    workers = debusine.database().read(NOW).workers
-
-    assert isinstance(workers, Unknown)
-    assert tells(workers.unknown, "denied", "db_workerpool")
+    for part, words in ((reading.demand, demand), (reading.workers, workers)):
+        assert isinstance(part, Unknown) == bool(words)
+        assert not isinstance(part, Unknown) or tells(part.unknown, "denied", *words)
 
 
 def test_pools_launched_by_server_are_rivals(debusine: Debusine) -> None:
@@ -367,26 +197,11 @@ def test_database_without_debusine_is_an_error(debusine: Debusine) -> None:
     assert tells(debusine.why_unknown(), "no table", "db_workrequest")
 
 
-@pytest.mark.parametrize(
-    "dsn",
-    [
-        "postgresqlx//me:s3cret@host/debusine",
-        "postgresql://me:s3cret@127.0.0.1:1/debusine",
-        "postgresql://me:x@s3cret@host/debusine",
-    ],
-)
-def test_unreachable_dsn_is_unknown_and_hides_password(debusine: Debusine, dsn: str) -> None:
-    said = debusine.why_unknown(dsn=dsn)
+def test_unreachable_dsn_is_unknown_and_hides_password(debusine: Debusine) -> None:
+    said = debusine.why_unknown(dsn="postgresql://me:s3cret@127.0.0.1:1/debusine")
 
     assert "s3cret" not in said
     assert len(said.split()) > 5
-
-
-def test_tag_required_by_a_pool_is_read(debusine: Debusine) -> None:
-    fleet = a_fleet(pools={"builders": a_pool(requires=["task:x"])})
-    debusine.tables.add_requests([RequestRow(1, AMD64, ("task:x", "task:y"))])
-
-    assert debusine.demand(fleet).requests[0].provided == ("task:x",)
 
 
 @pytest.mark.parametrize("looked_at", [1, 59, 60, 61, 121])
@@ -394,7 +209,7 @@ def test_provided_tags_are_read_for_any_number_of_tags(debusine: Debusine, looke
     tags = [f"task:t{number:03}" for number in range(looked_at)]
     pools = {"builders": a_pool(requires=tags)}
     brought = (tags[0], tags[-1])
-    debusine.tables.add_requests([RequestRow(1, AMD64, provided=(*brought, "task:other"))])
+    debusine.tables.add_requests([RequestRow(1, provided=(*brought, "task:other"))])
 
     (request,) = debusine.demand(a_fleet(pools=pools)).requests
 

@@ -7,7 +7,7 @@ import pytest
 
 from fleet.model.facts import WorkerState
 from fleet.queues.debusine.connection import reading
-from tests.ports.registries import WORKER, tables
+from tests.ports.registries import WORKER, an_enrolment, tables
 from tests.ports.stores import postgres_url
 from tests.queues.conftest import READER, Debusine
 from tests.queues.test_debusine_worker_life import Life
@@ -47,7 +47,7 @@ def test_worker_is_enrolled_and_read(tables: Tables, postgres_url: str) -> None:
     with pgbouncer.pooled(postgres_url, "fleet") as url:
         life = Life(tables, url)
         for _ in range(6):
-            life.enrol()
+            life.registry.enrol(an_enrolment())
         workers = life.workers()
 
     assert workers[WORKER].state is WorkerState.ENROLLED

@@ -10,7 +10,7 @@ import pytest
 
 from fleet.errors import SourceUnreachable
 from fleet.migrate.from_debusine import import_debusine
-from fleet.migrate.reading import LIMIT, Imported
+from fleet.migrate.reading import LIMIT
 from fleet.queues.debusine.pools import list_by_command, list_by_sql
 from fleet.schema.model import DebusineQueue, Pool
 from fleet.tagrules.debusine import WorkerRow
@@ -58,20 +58,6 @@ def test_command_without_list_is_an_error(tmp_path: Path, lines: list[str], said
     assert str(failed.value).endswith(f"debusine-admin.py worker_pool list --yaml {said_}")
 
 
-def test_missing_command_is_named() -> None:
-    with pytest.raises(SourceUnreachable, match="PATH"):
-        list_by_command(["no-such-program"], limit=LIMIT)
-
-
-def test_hanging_command_is_killed(tmp_path: Path) -> None:
-    began = time.monotonic()
-
-    with pytest.raises(SourceUnreachable, match=r"0\.5s"):
-        list_by_command(admin(tmp_path, "time.sleep(600)"), limit=LIMIT, seconds=0.5)
-
-    assert time.monotonic() - began < 30
-
-
 @pytest.fixture(scope="module")
 def server(postgres_server: str) -> Iterator[tuple[str, Tables]]:
     """Return the address of a database, and Debusine's tables in it; or skip loudly."""
@@ -115,75 +101,6 @@ def server(postgres_server: str) -> Iterator[tuple[str, Tables]]:
         yield url, tables
 
 
-@pytest.fixture
-def imported(server: tuple[str, Tables]) -> Imported:
-    return import_debusine("db_workerpool", list_by_sql(server[0], limit=LIMIT), "demo")
-
-
-def test_database_listing_has_tags_architectures_and_scopes(imported: Imported) -> None:
-    fleet = fleet_of(imported)
-    pool = fleet.pools["arm"]
-    queue = fleet.queues["debusine"]
-
-    assert isinstance(pool, Pool)
-    assert isinstance(queue, DebusineQueue)
-    assert (pool.provides, pool.requires) == (["team:kernel"], ["task:scope:debian"])
-    assert pool.provider == "hetzner-7"
-    assert pool.workers.max == 4
-    assert fleet.images[pool.image].provides == ["worker:build-arch:arm64", "worker:cap:sbuild"]
-    assert fleet.images[pool.image].architecture == "arm64"
-    assert queue.scopes == ["debian", "kali"]
-
-
-def test_import_reports_changed_meaning_of_server_pools(imported: Imported) -> None:
-    (changed,) = said(imported, "changed")
-    assert tells(changed, "1", "pool arm", "worker:class:big")
-    assert any(tells(each, "1", "scopes debian") for each in said(imported, "no-equivalent"))
-
-
-def test_pool_without_workers_keeps_architecture_and_is_to_do(
-    imported: Imported,
-) -> None:
-    fleet = fleet_of(imported)
-    shared = fleet.pools["shared"]
-
-    assert isinstance(shared, Pool)
-    assert fleet.images[shared.image].architecture == "riscv64"
-    assert any(tells(each, "image dummy", "`provides`") for each in said(imported, "to-do"))
-
-
-def test_role_without_rights_error_names_grants_command(server: tuple[str, Tables]) -> None:
-    url, tables = server
-    tables.connection.execute("CREATE ROLE stranger LOGIN")
-
-    with pytest.raises(SourceUnreachable) as refused:
-        list_by_sql(url.replace("//fleet@", "//stranger@"), limit=LIMIT)
-
-    assert tells(str(refused.value), "denied", "db_workerpool", "fleet debusine grants", "--check")
-
-
-def test_import_needs_only_rights_to_read_pool_tables(server: tuple[str, Tables]) -> None:
-    url, tables = server
-    tables.connection.execute(
-        "CREATE ROLE lists_pools LOGIN; GRANT SELECT ON db_workerpool, db_worker, db_scope, "
-        "db_scopeworkerpool TO lists_pools"
-    )
-
-    assert b'"name": "arm"' in list_by_sql(url.replace("//fleet@", "//lists_pools@"), limit=LIMIT)
-
-
-def test_import_refuses_other_database(postgres_server: str) -> None:
-    with pytest.raises(SourceUnreachable, match=r"Debusine \(0\.16\)") as refused:
-        list_by_sql(postgres_server, limit=LIMIT)
-
-    assert tells(str(refused.value), 'relation "db_workerpool"')
-
-
-def test_import_refuses_too_long_listing(server: tuple[str, Tables]) -> None:
-    with pytest.raises(SourceUnreachable, match="100 bytes"):
-        list_by_sql(server[0], limit=100)
-
-
 @pytest.mark.parametrize(
     "dsn",
     [
@@ -199,3 +116,60 @@ def test_unreachable_dsn_error_hides_password(dsn: str) -> None:
         list_by_sql(dsn or "host=/nowhere", limit=LIMIT)
 
     assert "s3cret" not in str(failed.value)
+
+
+def test_missing_or_hanging_command_is_named(tmp_path: Path) -> None:
+    began = time.monotonic()
+
+    with pytest.raises(SourceUnreachable, match="PATH"):
+        list_by_command(["no-such-program"], limit=LIMIT)
+    with pytest.raises(SourceUnreachable, match=r"0\.5s"):
+        list_by_command(admin(tmp_path, "time.sleep(600)"), limit=LIMIT, seconds=0.5)
+
+    assert time.monotonic() - began < 30
+
+
+def test_pools_are_imported_with_changes_and_to_dos(
+    server: tuple[str, Tables],
+) -> None:
+    imported = import_debusine("db_workerpool", list_by_sql(server[0], limit=LIMIT), "demo")
+
+    fleet = fleet_of(imported)
+    pool, shared, queue = fleet.pools["arm"], fleet.pools["shared"], fleet.queues["debusine"]
+    assert isinstance(pool, Pool)
+    assert isinstance(shared, Pool)
+    assert isinstance(queue, DebusineQueue)
+    assert (pool.provides, pool.requires) == (["team:kernel"], ["task:scope:debian"])
+    assert (pool.provider, pool.workers.max) == ("hetzner-7", 4)
+    image = fleet.images[pool.image]
+    assert image.provides == ["worker:build-arch:arm64", "worker:cap:sbuild"]
+    architectures = (image.architecture, fleet.images[shared.image].architecture)
+    assert (architectures, queue.scopes) == (("arm64", "riscv64"), ["debian", "kali"])
+    (changed,) = said(imported, "changed")
+    assert tells(changed, "1", "pool arm", "worker:class:big")
+    assert any(tells(each, "1", "scopes debian") for each in said(imported, "no-equivalent"))
+    assert any(tells(each, "image dummy", "`provides`") for each in said(imported, "to-do"))
+
+
+def test_import_needs_only_rights_to_read_pool_tables(server: tuple[str, Tables]) -> None:
+    url, tables = server
+    tables.connection.execute(
+        "CREATE ROLE stranger LOGIN; CREATE ROLE lists_pools LOGIN; GRANT SELECT ON "
+        "db_workerpool, db_worker, db_scope, db_scopeworkerpool TO lists_pools"
+    )
+
+    listing = list_by_sql(url.replace("//fleet@", "//lists_pools@"), limit=LIMIT)
+    with pytest.raises(SourceUnreachable) as refused:
+        list_by_sql(url.replace("//fleet@", "//stranger@"), limit=LIMIT)
+
+    assert b'"name": "arm"' in listing
+    assert tells(str(refused.value), "denied", "db_workerpool", "fleet debusine grants", "--check")
+
+
+def test_import_refuses_other_database_and_too_long_listing(
+    server: tuple[str, Tables], postgres_server: str
+) -> None:
+    with pytest.raises(SourceUnreachable, match=r'Debusine \(0\.16\).*relation "db_workerpool"'):
+        list_by_sql(postgres_server, limit=LIMIT)
+    with pytest.raises(SourceUnreachable, match="100 bytes"):
+        list_by_sql(server[0], limit=100)

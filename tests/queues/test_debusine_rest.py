@@ -17,7 +17,6 @@ from tests.rigs.debusine import (
     NOW,
     one_page,
     read_demand,
-    rest,
     row,
     serving,
 )
@@ -29,15 +28,6 @@ from tests.rigs.replay import PENDING, TOKEN, Replay, read_exchange
 def server() -> Iterator[Replay]:
     with Replay(*PENDING, "open-metrics-work-requests") as replay:
         yield replay
-
-
-def test_recorded_demand_has_exactly_the_27_waiting_requests(
-    server: Replay,
-) -> None:
-    demand = read_demand(server.url)
-
-    ids = sorted(int(request.id) for request in demand.requests)
-    assert ids == [4, 5, 7, *range(9, 33)]
 
 
 def test_each_request_has_required_tags_and_priority(server: Replay) -> None:
@@ -158,42 +148,6 @@ def test_environment_with_conflicting_data_is_omitted() -> None:
     assert demand.requests == ()
 
 
-def test_requests_are_in_order_of_service(server: Replay) -> None:
-    demand = read_demand(server.url)
-
-    assert [request.id for request in demand.requests[:3]] == ["4", "7", "9"]
-    assert demand.requests[-1].id == "5"
-
-
-def test_age_of_demand_starts_with_the_reading(server: Replay) -> None:
-    assert read_demand(server.url).read_at == NOW
-
-
-def test_rest_without_sql_has_no_registry(server: Replay) -> None:
-    assert rest(server.url).read(NOW).workers is None
-
-
-def test_repeated_request_is_counted_once() -> None:
-    pages = {"": one_page(row(id=7), next_page="/?cursor=b"), "b": one_page(row(id=7), row(id=8))}
-
-    with serving(lambda received: pages[received.query.get("cursor", "")], debian=2) as server:
-        demand = read_demand(server.url)
-
-    assert [request.id for request in demand.requests] == ["7", "8"]
-
-
-def test_request_assigned_during_the_read_is_omitted() -> None:
-    pages = {
-        "": one_page(row(id=7), row(id=9), next_page="/?cursor=b"),
-        "b": one_page(row(id=7, worker=3)),
-    }
-
-    with serving(lambda received: pages[received.query.get("cursor", "")], debian=2) as server:
-        demand = read_demand(server.url)
-
-    assert [request.id for request in demand.requests] == ["9"]
-
-
 def test_each_scope_is_read_once_with_its_header() -> None:
     def answer(received: Received) -> Answer:
         scope = received.headers["x-debusine-scope"]
@@ -231,3 +185,31 @@ def test_request_is_unknown_when_its_time_is_invalid(created: str) -> None:
 
     assert [each.id for each in demand.requests] == ["1", "3"]
     assert demand.sample is not None
+
+
+def test_recorded_demand_has_exactly_the_27_waiting_requests(server: Replay) -> None:
+    demand = read_demand(server.url)
+
+    ids = [int(request.id) for request in demand.requests]
+    assert sorted(ids) == [4, 5, 7, *range(9, 33)]
+    assert (ids[:3], ids[-1]) == ([4, 7, 9], 5)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ids"),
+    [
+        # It is listed again, on the next page.
+        ([row(id=7)], [row(id=7), row(id=8)], ["7", "8"]),
+        # It was assigned while the list was read.
+        ([row(id=7), row(id=9)], [row(id=7, worker=3)], ["9"]),
+    ],
+)
+def test_request_listed_twice_counts_as_listed_last(
+    first: list[dict[str, object]], second: list[dict[str, object]], ids: list[str]
+) -> None:
+    pages = {"": one_page(*first, next_page="/?cursor=b"), "b": one_page(*second)}
+
+    with serving(lambda received: pages[received.query.get("cursor", "")], debian=2) as server:
+        demand = read_demand(server.url)
+
+    assert [request.id for request in demand.requests] == ids

@@ -24,9 +24,7 @@ class Life(DebusinePlace):
 
     def read(self) -> QueueReading:
         """Return what is read of the server."""
-        queue = DebusineQueue(
-            kind="debusine", url="https://debusine.example.org", scopes=["debian"]
-        )
+        queue = DebusineQueue(kind="debusine", url="https://x.example.org", scopes=["debian"])
         self.ask("INSERT INTO db_scope VALUES (1, 'debian') ON CONFLICT DO NOTHING")
         return DebusineDatabase(a_fleet(fleet="debian"), queue, self.url).read(NOW)
 
@@ -36,13 +34,9 @@ class Life(DebusinePlace):
         assert isinstance(read, tuple), read
         return {worker.name: worker for worker in read}
 
-    def enrol(self) -> str:
-        """Enrol the worker with its pool's tag."""
-        return self.registry.enrol(an_enrolment())
-
     def come_up(self) -> None:
         """Have the worker register, and say what it can do."""
-        assert self.register(WORKER, self.enrol())
+        assert self.register(WORKER, self.registry.enrol(an_enrolment()))
         self.ask(
             "UPDATE db_worker SET dynamic_metadata = %s::jsonb,"
             " dynamic_metadata_updated_at = now()",
@@ -55,62 +49,32 @@ def life(tables: Tables, postgres_url: str) -> Life:
     return Life(tables, postgres_url)
 
 
-def test_enrolled_worker_is_awaited(life: Life) -> None:
-    life.enrol()
-
-    worker = life.workers()[WORKER]
-    assert (worker.machine, worker.pool, worker.static) == (WORKER, "builders", False)
-    assert worker.state is WorkerState.ENROLLED
-    assert worker.token_expires is not None
-
-
-def test_registered_worker_without_metadata_is_deaf(life: Life) -> None:
-    life.register(WORKER, life.enrol())
-
-    assert life.workers()[WORKER].state is WorkerState.DEAF
-
-
-def test_running_worker_provides_reported_tags_and_pool_class(life: Life) -> None:
+def test_worker_is_read_as_written_from_enrolment_to_reuse(life: Life) -> None:
+    token = life.registry.enrol(an_enrolment())
+    enrolled = life.workers()[WORKER]
+    life.register(WORKER, token)
+    registered = life.workers()[WORKER]
+    life.ask("UPDATE db_worker SET connected_at = NULL")
     life.come_up()
-
-    worker = life.workers()[WORKER]
-    assert worker.state is WorkerState.IDLE
-    assert {"worker:cap:sbuild", "worker:class:big"} <= set(worker.provides)
-
-
-def test_drained_worker_is_reported_as_draining(life: Life) -> None:
-    life.come_up()
-
+    running = life.workers()[WORKER]
     life.registry.drain(WORKER)
-
-    assert life.workers()[WORKER].draining
-
-
-def test_disabled_worker_is_disabled_while_connected(life: Life) -> None:
-    life.come_up()
-
+    drained = life.workers()[WORKER]
     life.registry.disable(WORKER)
-
-    assert life.workers()[WORKER].state is WorkerState.DISABLED
-
-
-def test_revoked_worker_is_disabled(life: Life) -> None:
-    life.enrol()
-
+    disabled = life.workers()[WORKER]
+    life.registry.enrol(an_enrolment())
+    reused = life.workers()[WORKER]
     life.registry.revoke(WORKER)
+    revoked = life.workers()[WORKER]
 
-    assert life.workers()[WORKER].state is WorkerState.DISABLED
-
-
-def test_reused_row_is_a_new_worker(life: Life) -> None:
-    life.come_up()
-    life.registry.drain(WORKER)
-    life.registry.disable(WORKER)
-
-    life.enrol()
-
-    worker = life.workers()[WORKER]
-    assert (worker.state, worker.draining, worker.uses) == (WorkerState.ENROLLED, False, 0)
+    assert (enrolled.machine, enrolled.pool, enrolled.static) == (WORKER, "builders", False)
+    assert enrolled.token_expires is not None
+    assert {"worker:cap:sbuild", "worker:class:big"} <= set(running.provides)
+    assert (drained.draining, reused.draining, reused.uses) == (True, False, 0)
+    states = (each.state for each in (enrolled, registered, running, disabled, reused, revoked))
+    assert [*states] == [
+        *(WorkerState.ENROLLED, WorkerState.DEAF, WorkerState.IDLE),
+        *(WorkerState.DISABLED, WorkerState.ENROLLED, WorkerState.DISABLED),
+    ]
 
 
 def test_machine_registered_twice_has_one_worker(life: Life) -> None:
@@ -126,22 +90,7 @@ def test_machine_registered_twice_has_one_worker(life: Life) -> None:
     assert workers[f"{WORKER}-2"].static
 
 
-def test_enabled_linked_or_open_server_pools_are_rivals(life: Life) -> None:
-    for number, name, own in (
-        (1, "open", {"instance_wide": True}),
-        (2, "linked", {}),
-        (3, "closed", {}),
-        (4, "off", {"instance_wide": True, "enabled": False}),
-    ):
-        life.tables.add_pool(number, name, own)
-    life.ask("INSERT INTO db_scopeworkerpool VALUES (1, 1, 2)")
-
-    assert life.read().rivals == ("linked", "open")
-
-
-def test_request_of_late_scheduler_pass_is_released_by_later_run(
-    life: Life,
-) -> None:
+def test_request_of_late_scheduler_pass_is_released_by_later_run(life: Life) -> None:
     life.come_up()
     life.registry.disable(WORKER)
     life.ask("INSERT INTO db_workspace VALUES (1, 'System', 1)")

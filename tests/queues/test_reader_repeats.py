@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -39,74 +40,12 @@ def observation() -> Iterator[Observation]:
         yield observation
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_get_is_answered_when_two_tries_fail(status: int, pauses: list[float]) -> None:
-    with Loopback(badly(status, 2)) as server, Reader(server.url) as reader:
-        assert reader.get("/", {}, {}).status == 200
-
-    assert len(server.received) == 3
-    assert len(pauses) == 2
-
-
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_get_is_sent_three_times_when_all_tries_fail(status: int, pauses: list[float]) -> None:
-    with Loopback(badly(status)) as server, Reader(server.url) as reader:
-        assert reader.get("/", {}, {}).status == status
-
-    assert (len(server.received), len(pauses)) == (3, 2)
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 500, 501])
-def test_get_is_sent_once_when_a_repeat_cannot_help(status: int, pauses: list[float]) -> None:
-    with Loopback(badly(status)) as server, Reader(server.url) as reader:
-        assert reader.get("/", {}, {}).status == status
-
-    assert (len(server.received), pauses) == (1, [])
-
-
 @pytest.mark.parametrize("fault", ["drop", "truncate"])
-def test_get_is_answered_when_two_connections_are_reset(fault: str, pauses: list[float]) -> None:
-    with Loopback(lambda _: WELL) as server, Reader(server.url) as reader:
-        setattr(server.faults, fault, {1, 2})
-
-        assert reader.get("/", {}, {}).body == b"well"
-
-    assert (len(server.received), len(pauses)) == (3, 2)
-
-
-@pytest.mark.parametrize("fault", ["drop", "truncate"])
-def test_get_fails_after_three_resets(fault: str, pauses: list[float]) -> None:
+def test_post_is_sent_once_when_its_connection_is_reset(fault: str) -> None:
     with Loopback(lambda _: WELL) as server, Reader(server.url) as reader:
         setattr(server.faults, fault, since(1))
 
         with pytest.raises(SourceUnreachable):
-            reader.get("/", {}, {})
-
-    assert (len(server.received), len(pauses)) == (3, 2)
-
-
-def test_get_is_sent_once_when_the_caller_repeats_itself(pauses: list[float]) -> None:
-    with Loopback(badly(503)) as server, Reader(server.url, tries=1) as reader:
-        assert reader.get("/", {}, {}).status == 503
-
-    assert (len(server.received), pauses) == (1, [])
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-def test_changes_are_sent_once_when_a_server_is_overloaded(
-    method: str, pauses: list[float]
-) -> None:
-    with Loopback(badly(503)) as server, Reader(server.url) as reader:
-        assert reader.change(method, "/", {}, None).status == 503  # type: ignore[arg-type]
-
-    assert (len(server.received), pauses) == (1, [])
-
-
-def test_post_is_sent_once_when_its_connection_is_reset() -> None:
-    with Loopback(lambda _: WELL) as server, Reader(server.url) as reader:
-        server.faults.drop = since(1)
-
-        with pytest.raises(SourceUnreachable, match="may have made"):
             reader.change("POST", "/", {}, None)
 
     assert len(server.received) == 1
@@ -125,84 +64,6 @@ def test_pauses_grow_and_differ_between_clients(
     first, second, low_first, low_second = pauses
     assert 0 < low_first < first < second
     assert low_second < second
-
-
-DATED = {"Date": "Sat, 21 Nov 2026 12:00:00 GMT", "Retry-After": "Sat, 21 Nov 2026 12:00:07 GMT"}
-
-
-@pytest.mark.parametrize(
-    ("headers", "least"),
-    [
-        ({"Retry-After": "0"}, 0.0),
-        ({"Retry-After": "30"}, 30.0),
-        ({"Retry-After": " 2 "}, 2.0),
-        (DATED, 7.0),
-        (DATED | {"Retry-After": "Sat, 21 Nov 2026 11:00:00 GMT"}, 0.0),
-        ({"Retry-After": "soon"}, 0.0),
-        ({"Retry-After": "-5"}, 0.0),
-        ({"Retry-After": "1e9"}, 0.0),
-    ],
-)
-def test_retry_after_is_kept_when_it_is_short(
-    headers: dict[str, str], least: float, pauses: list[float]
-) -> None:
-    with Loopback(badly(429, 1, headers=headers)) as server, Reader(server.url) as reader:
-        assert reader.get("/", {}, {}).status == 200
-
-    (pause,) = pauses
-    assert least < pause <= least + 1
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Retry-After": "31"},
-        {"Retry-After": "999999999"},
-        {"Retry-After": "9999999999"},
-        {"Retry-After": "9" * 5_000},
-        DATED | {"Retry-After": "Sat, 21 Nov 2026 12:01:00 GMT"},
-    ],
-)
-def test_get_is_sent_once_when_retry_after_is_long(
-    headers: dict[str, str], pauses: list[float]
-) -> None:
-    with Loopback(badly(429, headers=headers)) as server, Reader(server.url) as reader:
-        assert reader.get("/", {}, {}).status == 429
-
-    assert (len(server.received), pauses) == (1, [])
-
-
-def test_get_is_sent_once_when_the_pause_outlasts_the_reading(pauses: list[float]) -> None:
-    limits = ReadLimits(total=5)
-
-    with Loopback(badly(503, headers={"Retry-After": "6"})) as server:  # noqa: SIM117 - the server first
-        with Reader(server.url, limits=limits) as reader:
-            assert reader.get("/", {}, {}).status == 503
-
-    assert (len(server.received), pauses) == (1, [])
-
-
-def test_get_is_sent_once_when_the_pause_outlasts_the_observation(pauses: list[float]) -> None:
-    with (
-        observing(Observation(5)),
-        Loopback(badly(503, headers={"Retry-After": "6"})) as server,
-        Reader(server.url) as reader,
-    ):
-        assert reader.get("/", {}, {}).status == 503
-
-    assert pauses == []
-
-
-def test_get_is_sent_once_when_it_took_long(pauses: list[float]) -> None:
-    seconds = count(step=16)
-
-    with (
-        Loopback(badly(504)) as server,
-        Reader(server.url, clock=lambda: next(seconds)) as reader,
-    ):
-        assert reader.get("/", {}, {}).status == 504
-
-    assert (len(server.received), pauses) == (1, [])
 
 
 def test_observation_notes_each_server_once(observation: Observation) -> None:
@@ -236,24 +97,6 @@ def test_server_is_not_queried_again_when_it_never_responded() -> None:
     assert [each.path for each in server.received] == ["/list"]
 
 
-@pytest.mark.usefixtures("observation")
-def test_server_is_queried_again_when_it_has_responded() -> None:
-    def answer(received: Received) -> Answer:
-        return WELL if received.path == "/list" else Answer(503, b"", PLAIN)
-
-    with Loopback(answer) as server, Reader(server.url) as reader:
-        reader.get("/list", {}, {})
-        reader.get("/metrics", {}, {})
-
-        assert reader.get("/list", {}, {}).status == 200
-
-
-@pytest.mark.usefixtures("observation")
-def test_server_is_queried_again_when_it_had_too_many_requests() -> None:
-    with Loopback(badly(429)) as server, Reader(server.url) as reader:
-        assert [reader.get("/", {}, {}).status for _ in range(2)] == [429, 429]
-
-
 def test_observation_ends_all_its_readings_together() -> None:
     with (
         observing(Observation(0)),
@@ -262,3 +105,108 @@ def test_observation_ends_all_its_readings_together() -> None:
         pytest.raises(SourceUnreachable, match="not read within"),
     ):
         reader.get("/", {}, {})
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_get_is_sent_three_times_when_a_server_is_busy(status: int, pauses: list[float]) -> None:
+    for times, answer in ((2, 200), (None, status)):
+        with Loopback(badly(status, times)) as server, Reader(server.url) as reader:
+            assert reader.get("/", {}, {}).status == answer
+        assert len(server.received) == 3
+
+    assert len(pauses) == 4
+
+
+@pytest.mark.parametrize("fault", ["drop", "truncate"])
+def test_get_is_sent_three_times_when_connections_are_reset(
+    fault: str, pauses: list[float]
+) -> None:
+    with Loopback(lambda _: WELL) as server, Reader(server.url) as reader:
+        setattr(server.faults, fault, {1, 2})
+        assert reader.get("/", {}, {}).body == b"well"
+        setattr(server.faults, fault, since(4))
+        with pytest.raises(SourceUnreachable):
+            reader.get("/", {}, {})
+
+    assert (len(server.received), len(pauses)) == (6, 4)
+
+
+DATED = {"Date": "Sat, 21 Nov 2026 12:00:00 GMT"}
+ONCE: dict[str, tuple[int, dict[str, str], dict[str, Any]]] = {
+    **{f"status {status}": (status, {}, {}) for status in (400, 401, 403, 404, 500, 501)},
+    **{
+        f"wait {len(after)} {after[:12]}": (429, DATED | {"Retry-After": after}, {})
+        for after in (
+            "31",
+            "999999999",
+            "9999999999",
+            "9" * 5_000,
+            "Sat, 21 Nov 2026 12:01:00 GMT",
+        )
+    },
+    "the caller repeats itself": (503, {}, {"tries": 1}),
+    "the reading ends before": (503, {"Retry-After": "6"}, {"limits": ReadLimits(total=5)}),
+    "it took long": (504, {}, {"clock": count(step=16).__next__}),
+}
+
+
+@pytest.mark.parametrize("case", ONCE)
+def test_get_is_sent_once_when_a_repeat_cannot_help(case: str, pauses: list[float]) -> None:
+    status, headers, more = ONCE[case]
+
+    with Loopback(badly(status, headers=headers)) as server, Reader(server.url, **more) as reader:
+        assert reader.get("/", {}, {}).status == status
+
+    assert (len(server.received), pauses) == (1, [])
+
+
+def test_get_is_sent_once_when_the_pause_outlasts_the_observation(pauses: list[float]) -> None:
+    with (
+        observing(Observation(5)),
+        Loopback(badly(503, headers={"Retry-After": "6"})) as server,
+        Reader(server.url) as reader,
+    ):
+        assert reader.get("/", {}, {}).status == 503
+
+    assert pauses == []
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_changes_are_sent_once_when_a_server_is_overloaded(
+    method: str, pauses: list[float]
+) -> None:
+    with Loopback(badly(503)) as server, Reader(server.url) as reader:
+        assert reader.change(method, "/", {}, None).status == 503  # type: ignore[arg-type]
+
+    assert (len(server.received), pauses) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("after", "least"),
+    [
+        *(("0", 0.0), ("30", 30.0), (" 2 ", 2.0), ("soon", 0.0), ("-5", 0.0), ("1e9", 0.0)),
+        ("Sat, 21 Nov 2026 12:00:07 GMT", 7.0),
+        ("Sat, 21 Nov 2026 11:00:00 GMT", 0.0),
+    ],
+)
+def test_retry_after_is_kept_when_it_is_short(
+    after: str, least: float, pauses: list[float]
+) -> None:
+    busy = badly(429, 1, headers=DATED | {"Retry-After": after})
+    with Loopback(busy) as server, Reader(server.url) as reader:
+        assert reader.get("/", {}, {}).status == 200
+
+    (pause,) = pauses
+    assert least < pause <= least + 1
+
+
+@pytest.mark.usefixtures("observation")
+def test_server_is_queried_again_when_it_has_responded() -> None:
+    def answer(received: Received) -> Answer:
+        return WELL if received.path == "/list" else Answer(503, b"", PLAIN)
+
+    with Loopback(answer) as server, Reader(server.url) as reader:
+        paths = ("/list", "/metrics", "/list")
+        assert [reader.get(path, {}, {}).status for path in paths] == [200, 503, 200]
+    with Loopback(badly(429)) as server, Reader(server.url) as reader:
+        assert [reader.get("/", {}, {}).status for _ in range(2)] == [429, 429]

@@ -10,7 +10,7 @@ from fleet.model.facts import Demand, QueueReading, Request, Unknown, Worker, Wo
 from fleet.queues.recorded import RecordedQueue, read_world
 from fleet.schema import model
 from tests.builders.sentences import tells
-from tests.fakes.queue import FakeFiles
+from tests.fakes.files import FakeFiles
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 BEFORE = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
@@ -36,60 +36,6 @@ def _why_unreadable(content: bytes) -> str:
     return str(unreadable.value)
 
 
-def _why_not(**keys: object) -> str:
-    world = {"fleet": "demo", "time": "2026-11-21T08:00:00Z"} | keys
-    return _why_unreadable(json.dumps(world).encode())
-
-
-# a queue out of a recording
-
-
-def test_recording_has_current_time_of_reading() -> None:
-    demand = _read(_files(debian=READING)).demand
-
-    assert demand == Demand(read_at=NOW, requests=(Request(id="1"),), estimate=True)
-
-
-def test_recorded_workers_form_the_registry() -> None:
-    assert _read(_files(debian=READING)).workers == (WORKER,)
-
-
-def test_recorded_unknown_stays_unknown() -> None:
-    unknown = QueueReading(demand=Unknown(unknown="the server was down"), workers=None)
-
-    assert _read(_files(debian=unknown)) == unknown
-
-
-def test_one_queue_of_several_is_chosen_by_name() -> None:
-    other = QueueReading(demand=Demand(read_at=BEFORE), workers=())
-
-    assert _read(_files(debian=READING, kali=other), "debian").workers == (WORKER,)
-
-
-def test_several_queues_without_a_choice_are_unknown_and_named() -> None:
-    reading = _read(_files(kali=READING, debian=READING))
-
-    assert isinstance(reading.demand, Unknown)
-    assert reading.demand.unknown.startswith("world.json ")
-    assert "(debian, kali)" in reading.demand.unknown
-
-
-def test_unrecorded_queue_is_unknown() -> None:
-    demand = _read(_files(debian=READING), "kali").demand
-
-    assert isinstance(demand, Unknown)
-    assert tells(demand.unknown, "world.json", "queue kali", "debian")
-
-
-def test_workers_are_unknown_when_recording_is_unreadable() -> None:
-    reading = _read(FakeFiles({}))
-
-    assert reading.demand == reading.workers == Unknown(unknown="world.json: no such file")
-
-
-# the file
-
-
 def test_world_round_trips() -> None:
     world = World(fleet="demo", time=BEFORE, queues={"debian": READING})
 
@@ -109,48 +55,67 @@ def test_invalid_json_is_refused_with_place(content: bytes, message: str) -> Non
     assert _why_unreadable(content) == message
 
 
-def test_recording_of_another_format_is_refused() -> None:
-    assert tells(
-        _why_not(format="fleet-world-9"),
-        "world.json: $.format",
-        "fleet-world-1",
-        "fleet observe --out FILE",
-    )
+def test_recording_is_read_with_current_time() -> None:
+    unknown = QueueReading(demand=Unknown(unknown="the server was down"), workers=None)
+
+    reading = _read(_files(debian=READING))
+
+    assert reading.demand == Demand(read_at=NOW, requests=(Request(id="1"),), estimate=True)
+    assert reading.workers == (WORKER,)
+    assert _read(_files(debian=unknown)) == unknown
+    assert _read(_files(debian=READING, kali=unknown), "debian").workers == (WORKER,)
 
 
-def test_non_object_is_refused() -> None:
-    assert tells(_why_unreadable(b"[]"), "world.json: $", "object")
+@pytest.mark.parametrize(
+    ("queues", "name", "words"),
+    [
+        (("kali", "debian"), None, ("world.json", "(debian, kali)")),
+        (("debian",), "kali", ("world.json", "queue kali", "debian")),
+    ],
+)
+def test_queue_is_unknown_unless_one_is_chosen(
+    queues: tuple[str, ...], name: str | None, words: tuple[str, ...]
+) -> None:
+    demand = _read(_files(**dict.fromkeys(queues, READING)), name).demand
+
+    assert isinstance(demand, Unknown)
+    assert tells(demand.unknown, *words)
 
 
-def test_error_names_path_of_missing_key() -> None:
-    assert tells(_why_unreadable(b"{}"), "world.json", "fleet-world-1", "$.fleet", "$.time")
+def test_workers_are_unknown_when_recording_is_unreadable() -> None:
+    reading = _read(FakeFiles({}))
+
+    assert isinstance(reading.demand, Unknown)
+    assert reading.workers == reading.demand
+    assert tells(reading.demand.unknown, "world.json")
 
 
-def test_error_names_path_of_nested_fault() -> None:
-    demand = {"read_at": "2026-11-21T08:00:00Z", "requests": [{"id": 5, "prio": 1}]}
-
-    assert tells(
-        _why_not(queues={"debian": {"demand": demand}}),
-        "$.queues.debian.demand.requests[0].id",
-        "$.queues.debian.demand.requests[0].prio",
-    )
+ODD = {"read_at": "2026-11-21T08:00:00Z", "requests": [{"id": 5, "prio": 1}]}
+WRONG = "$.queues.debian.demand"
 
 
-def test_error_inside_unknown_is_reported_alone() -> None:
-    demand = {"unknown": 5}
+@pytest.mark.parametrize(
+    ("world", "words"),
+    [
+        ([], ("world.json: $", "object")),
+        ({"fleet": None, "time": None}, ("world.json", "fleet-world-1", "$.fleet", "$.time")),
+        (
+            {"format": "fleet-world-9"},
+            ("world.json: $.format", "fleet-world-1", "fleet observe --out FILE"),
+        ),
+        (
+            {"queues": {"debian": {"demand": ODD}}},
+            (f"{WRONG}.requests[0].id", f"{WRONG}.requests[0].prio"),
+        ),
+        ({"queues": {"debian": {"demand": {"unknown": 5}}}}, (f"{WRONG}.unknown",)),
+        ({"time": "2026-11-21T08:00:00"}, ("$.time",)),
+        ({f"extra{number}": 1 for number in range(9)}, ("$.extra2", "6 more")),
+    ],
+)
+def test_invalid_recording_is_refused_with_paths(world: object, words: tuple[str, ...]) -> None:
+    usual = {"fleet": "demo", "time": "2026-11-21T08:00:00Z"}
+    said = usual | world if isinstance(world, dict) else world
+    if isinstance(said, dict):
+        said = {key: value for key, value in said.items() if value is not None}
 
-    assert tells(
-        _why_not(queues={"debian": {"demand": demand}}),
-        "fleet-world-1",
-        "$.queues.debian.demand.unknown",
-    )
-
-
-def test_time_without_its_zone_is_refused() -> None:
-    assert tells(_why_not(time="2026-11-21T08:00:00"), "$.time")
-
-
-def test_error_lists_only_first_faults() -> None:
-    many = {f"extra{number}": 1 for number in range(9)}
-
-    assert tells(_why_not(**many), "$.extra2", "6 more")
+    assert tells(_why_unreadable(json.dumps(said).encode()), *words)
