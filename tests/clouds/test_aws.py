@@ -15,6 +15,7 @@ from tests.rigs.loopback import Answer, html, since
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 LATER = NOW + timedelta(days=1)
+NAME = "demo-builders-0001"
 
 
 @pytest.fixture
@@ -23,106 +24,95 @@ def amazon() -> Iterator[Amazon]:
         yield account
 
 
-def _read(**wiring: Callable[[], float]) -> Listing | Unknown:
-    return AwsMachines(PROVIDER, now=lambda: NOW, **wiring).list("demo")
+def at(region: str) -> AwsMachines:
+    return AwsMachines(AwsProvider.model_validate({"kind": "aws", "region": region}))
 
 
-def _machines() -> tuple[Machine, ...]:
-    listing = _read()
+def machines_of(cloud: AwsMachines | None = None, fleet: str = "demo") -> tuple[Machine, ...]:
+    listing = (cloud or AwsMachines(PROVIDER, now=lambda: NOW)).list(fleet)
     assert isinstance(listing, Listing), listing
     return listing.machines
 
 
-def _why_unknown(*answers: Answer, **wiring: Callable[[], float]) -> str:
-    with LyingAmazon(*answers):
-        unknown = _read(**wiring)
+def why_unknown(cloud: AwsMachines | None = None) -> str:
+    unknown = (cloud or AwsMachines(PROVIDER, now=lambda: NOW)).list("demo")
     assert isinstance(unknown, Unknown), unknown
     return unknown.unknown
 
 
 def test_instance_has_all_fields_of_a_decision(amazon: Amazon) -> None:
     more = {"fleet:digest": "abc123", "fleet:expires": LATER.isoformat()}
-    made = amazon.launch("demo-builders-0001", more)
-
-    (machine,) = _machines()
+    made = amazon.launch(NAME, more)
 
     known = amazon.ask("describe_instances")["Reservations"][0]["Instances"][0]
-    assert machine == Machine(
-        name="demo-builders-0001",
-        id=made,
-        pool="builders",
-        type="c7a.2xlarge",
-        state=MachineState.RUNNING,
-        created_at=known["LaunchTime"],
-        image="ami-12345678",
-        digest="abc123",
-        expires=LATER,
-        address=known["PublicIpAddress"],
+    assert machines_of() == (
+        Machine(
+            name=NAME,
+            id=made,
+            pool="builders",
+            type="c7a.2xlarge",
+            state=MachineState.RUNNING,
+            created_at=known["LaunchTime"],
+            image="ami-12345678",
+            digest="abc123",
+            expires=LATER,
+            address=known["PublicIpAddress"],
+        ),
     )
-
-
-def test_terminated_instance_is_not_listed(amazon: Amazon) -> None:
-    amazon.ask("terminate_instances", InstanceIds=[amazon.launch("demo-builders-0001")])
-
-    assert _machines() == ()
+    assert machines_of(at("eu-north-1")) == ()
+    amazon.ask("terminate_instances", InstanceIds=[made])
+    assert machines_of() == ()
 
 
 def test_older_of_two_instances_of_a_worker_is_named_by_id(amazon: Amazon) -> None:
-    ids = sorted(amazon.launch("demo-builders-0001") for _ in range(2))
+    ids = sorted(amazon.launch(NAME) for _ in range(2))
 
-    machines = _machines()
+    machines = machines_of()
 
     assert sorted(machine.id for machine in machines) == ids
-    assert [machine.name for machine in machines if machine.name != machine.id] == [
-        "demo-builders-0001"
-    ]
+    assert [machine.name for machine in machines if machine.name != machine.id] == [NAME]
 
 
 @pytest.mark.parametrize("missing", ["fleet:pool", "fleet:worker"])
 def test_listing_is_unknown_when_own_instance_lacks_a_tag(amazon: Amazon, missing: str) -> None:
-    made = amazon.launch("demo-builders-0001")
+    made = amazon.launch(NAME)
     amazon.ask("delete_tags", Resources=[made], Tags=[{"Key": missing}])
 
-    unknown = _read()
-
-    assert isinstance(unknown, Unknown)
-    assert tells(unknown.unknown, made, "tag fleet")
+    assert tells(why_unknown(), made, "tag fleet")
 
 
 @pytest.mark.parametrize("moment", ["tomorrow", "2026-11-22T09:00:00"])
 def test_expiry_is_none_when_tag_is_not_a_time(amazon: Amazon, moment: str) -> None:
-    amazon.launch("demo-builders-0001", {"fleet:expires": moment})
+    amazon.launch(NAME, {"fleet:expires": moment})
 
-    assert [machine.expires for machine in _machines()] == [None]
-
-
-def test_instances_of_another_region_are_not_listed(amazon: Amazon) -> None:
-    amazon.launch("demo-builders-0001")
-    elsewhere = AwsProvider.model_validate({"kind": "aws", "region": "eu-north-1"})
-
-    listing = AwsMachines(elsewhere).list("demo")
-
-    assert isinstance(listing, Listing)
-    assert listing.machines == ()
+    assert [machine.expires for machine in machines_of()] == [None]
 
 
 def test_extend_tags_more_machines_than_one_call_permits(amazon: Amazon) -> None:
-    ids = [amazon.launch(f"demo-{number}") for number in range(3)]
+    ids = [amazon.launch(f"demo-{number}", {"own": "kept"}) for number in range(3)]
     unknown_ids = [f"i-{number:017x}" for number in range(300)]
 
     AwsMachines(PROVIDER).extend([*ids, *unknown_ids], LATER)
 
-    assert {machine.expires for machine in _machines()} == {LATER}
-
-
-def test_extend_keeps_other_tags(amazon: Amazon) -> None:
-    made = amazon.launch("demo-builders-0001", {"own": "kept"})
-
-    AwsMachines(PROVIDER).extend([made], LATER)
-
+    assert {machine.expires for machine in machines_of()} == {LATER}
     tags = amazon.ask("describe_instances")["Reservations"][0]["Instances"][0]["Tags"]
-    assert {"Key": "own", "Value": "kept"} in tags
-    assert all(mark in tags for mark in tag_list({"fleet": "demo", "fleet:pool": "builders"}))
+    others = {"own": "kept", "fleet": "demo", "fleet:pool": "builders"}
+    assert all(mark in tags for mark in tag_list(others))
+
+
+def test_extend_continues_when_one_instance_has_maximum_tags(amazon: Amazon) -> None:
+    ids = [amazon.launch(f"demo-{number}") for number in range(5)]
+    many = tag_list({f"own-{n}": "x" for n in range(47)})
+    amazon.ask("create_tags", Resources=[ids[2]], Tags=many)
+
+    with pytest.raises(SourceUnreachable, match="TagLimitExceeded"):
+        AwsMachines(PROVIDER).extend(ids, LATER)
+
+    noted = {machine.id for machine in machines_of() if machine.expires == LATER}
+    assert noted == {*ids} - {ids[2]}
+
+
+# what lies in its place
 
 
 @pytest.mark.parametrize(
@@ -137,176 +127,129 @@ def test_extend_keeps_other_tags(amazon: Amazon) -> None:
 )
 def test_every_instance_state_has_a_machine_state(status: str, state: MachineState) -> None:
     with LyingAmazon(page("i-1", state=status)):
-        assert [machine.state for machine in _machines()] == [state]
-
-
-def test_listing_is_unknown_when_a_state_is_unknown() -> None:
-    assert tells(_why_unknown(page("i-1", state="dreaming")), "i-1", "dreaming")
+        assert [machine.state for machine in machines_of()] == [state]
+        assert machines_of(fleet="demo-two") == ()
 
 
 def test_all_pages_are_read() -> None:
     with LyingAmazon(page("i-1", "i-2", following="two"), page("i-3")) as api:
-        ids = [machine.id for machine in _machines()]
+        ids = [machine.id for machine in machines_of()]
 
     assert ids == ["i-1", "i-2", "i-3"]
     assert "NextToken=two" in api.received[1].body
 
 
-def test_foreign_instances_are_ignored() -> None:
-    with LyingAmazon(page("i-1")):
-        listing = AwsMachines(PROVIDER).list("demo-two")
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ((page("i-1", state="dreaming"),), ("i-1", "dreaming")),
+        ((page("i-1", following="again"),), ("pages", "never")),
+        ((page("i-1", following="two"), refusal("InternalError", 500)), ("(InternalError)",)),
+        *(
+            ((garbage,), ("EC2", "answer"))
+            for garbage in (
+                *(html(), page("")),
+                *(Answer(200, body) for body in (b"<a/>", b"no XML", b"")),
+            )
+        ),
+        *(
+            ((refusal(code, said="canary"),), ("eu-central-1", "DescribeInstances", code, advice))
+            for code, advice in {
+                "AuthFailure": "region",
+                "InvalidClientTokenId": "credentials",
+                "SignatureDoesNotMatch": "clock",
+                "RequestExpired": "clock",
+                "ExpiredToken": "session token",
+                "UnauthorizedOperation": "policy",
+                "RequestLimitExceeded": "requests",
+                "OptInRequired": "account",
+                "Unheard": "",
+            }.items()
+        ),
+    ],
+)
+def test_listing_is_unknown_with_advice_when_aws_refuses(
+    answers: tuple[Answer, ...], words: tuple[str, ...]
+) -> None:
+    with LyingAmazon(*answers):
+        why = why_unknown()
 
-    assert isinstance(listing, Listing)
-    assert listing.machines == ()
-
-
-def test_listing_is_unknown_when_pages_never_end() -> None:
-    assert tells(_why_unknown(page("i-1", following="again")), "pages", "never")
-
-
-def test_incomplete_listing_is_unknown() -> None:
-    answers = (page("i-1", following="two"), refusal("InternalError", 500))
-
-    assert tells(_why_unknown(*answers), "EC2", "(InternalError)")
+    assert tells(why, *words)
+    assert "canary" not in why
 
 
 def test_listing_is_unknown_after_timeout() -> None:
     seconds = iter(range(0, 10_000, 200))
 
-    why = _why_unknown(
-        page("i-1", following="two"), page("i-2"), clock=lambda: float(next(seconds))
-    )
-
-    assert tells(why, "300 s")
-
-
-@pytest.mark.parametrize(
-    ("code", "advice"),
-    [
-        ("AuthFailure", "region"),
-        ("InvalidClientTokenId", "credentials"),
-        ("SignatureDoesNotMatch", "clock"),
-        ("RequestExpired", "clock"),
-        ("ExpiredToken", "session token"),
-        ("UnauthorizedOperation", "policy"),
-        ("RequestLimitExceeded", "requests"),
-        ("OptInRequired", "account"),
-        ("Unheard", ""),
-    ],
-)
-def test_listing_is_unknown_with_advice_when_aws_refuses(code: str, advice: str) -> None:
-    why = _why_unknown(refusal(code, said="canary"))
-
-    assert tells(why, "EC2", "eu-central-1", "DescribeInstances", code, advice)
-    assert "canary" not in why
-
-
-@pytest.mark.parametrize(
-    "garbage",
-    [html(), Answer(200, b"<a/>"), Answer(200, b"no XML"), Answer(200, b""), page("")],
-    ids=["page", "other XML", "no XML", "nothing", "no id"],
-)
-def test_listing_is_unknown_when_response_is_invalid(garbage: Answer) -> None:
-    assert tells(_why_unknown(garbage), "EC2", "answer")
+    with LyingAmazon(page("i-1", following="two"), page("i-2")):
+        cloud = AwsMachines(PROVIDER, clock=lambda: float(next(seconds)))
+        assert tells(why_unknown(cloud), "300 s")
 
 
 def test_listing_is_unknown_when_response_is_truncated() -> None:
     with LyingAmazon(page("i-1")) as api:
         api.faults.truncate = since(1)
 
-        unknown = _read()
-
-    assert isinstance(unknown, Unknown)
-    assert "incomplete" in unknown.unknown
+        assert "incomplete" in why_unknown()
 
 
-def test_listing_is_unknown_when_address_has_no_listener(monkeypatch: pytest.MonkeyPatch) -> None:
-    with LyingAmazon(page()) as api:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", api.url.rpartition(":")[0] + ":1")
-
-        unknown = _read()
-
-    assert isinstance(unknown, Unknown)
-    assert tells(unknown.unknown, "EC2", "no connection", "AWS")
-
-
-def test_listing_is_unknown_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, ("EC2", "no connection", "AWS")),
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, ("AWS_PROFILE",)),
+        ({"AWS_ACCESS_KEY_ID": ""}, ()),
+        ({"AWS_PROFILE": "nobody"}, ("ProfileNotFound",)),
+    ],
+)
+def test_listing_is_unknown_when_the_environment_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], words: tuple[str, ...]
+) -> None:
     with LyingAmazon(page()):
-        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        for name, value in changes.items():
+            monkeypatch.setenv(name, value)
+            if not value:
+                monkeypatch.delenv(name)
 
-        unknown = _read()
+        why = why_unknown()
 
-    assert isinstance(unknown, Unknown)
-    assert tells(unknown.unknown, "AWS_PROFILE")
-
-
-def test_listing_is_unknown_with_incomplete_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    with LyingAmazon(page()):
-        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-
-        unknown = _read()
-
-    assert isinstance(unknown, Unknown)
-    assert SECRET not in unknown.unknown
-
-
-def test_listing_is_unknown_with_missing_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    with LyingAmazon(page()):
-        monkeypatch.setenv("AWS_PROFILE", "nobody")
-
-        unknown = _read()
-
-    assert isinstance(unknown, Unknown)
-    assert tells(unknown.unknown, "ProfileNotFound")
+    assert tells(why, *words)
+    assert SECRET not in why
 
 
 @pytest.mark.parametrize("region", ["the moon", "eu_central"])
 def test_listing_is_unknown_with_invalid_region(region: str) -> None:
-    provider = AwsProvider.model_validate({"kind": "aws", "region": region})
-
     with LyingAmazon(page()):
-        unknown = AwsMachines(provider).list("demo")
-
-    assert isinstance(unknown, Unknown)
-    assert tells(unknown.unknown, f"EC2 in {region}", "not", "region")
+        assert tells(why_unknown(at(region)), f"EC2 in {region}", "not", "region")
 
 
-def test_extend_error_has_reason_of_aws() -> None:
-    with (
-        LyingAmazon(page("i-1"), refusal("UnauthorizedOperation", 403)),
-        pytest.raises(SourceUnreachable, match=r"CreateTags.*refused"),
-    ):
-        AwsMachines(PROVIDER).extend(["i-1"], LATER)
+@pytest.mark.parametrize(
+    ("act", "answers", "words"),
+    [
+        (
+            lambda cloud: cloud.extend(["i-1"], LATER),
+            (page("i-1"), refusal("UnauthorizedOperation", 403)),
+            r"CreateTags.*refused",
+        ),
+        (
+            lambda cloud: cloud.extend([f"i-{number}" for number in range(201)], LATER),
+            (page("i-1"), refusal("InternalError"), page("i-9"), refusal("InternalError")),
+            r"was refused.*\(and 1 more failed\)",
+        ),
+        (
+            lambda cloud: cloud.delete("i-1"),
+            (refusal("OperationNotPermitted"),),
+            r"TerminateInstances.*refused",
+        ),
+    ],
+)
+def test_errors_of_changes_have_the_reason_of_aws(
+    act: Callable[[AwsMachines], None], answers: tuple[Answer, ...], words: str
+) -> None:
+    with LyingAmazon(*answers) as amazon, pytest.raises(SourceUnreachable, match=words):
+        act(AwsMachines(PROVIDER))
 
-
-def test_extend_continues_when_one_batch_is_refused() -> None:
-    refused = refusal("InternalError")
-    amazon = LyingAmazon(page("i-1"), refused, page("i-9"), refused)
-    with amazon, pytest.raises(SourceUnreachable, match=r"was refused.*\(and 1 more failed\)"):
-        AwsMachines(PROVIDER).extend([f"i-{number}" for number in range(201)], LATER)
-
+    # Each batch of 200 is tagged, whatever became of the first.
     tagged = [each.body for each in amazon.received if "Action=CreateTags" in each.body]
-    assert ["i-1" in tagged[0], "i-9" in tagged[1]] == [True, True]
-
-
-def test_extend_continues_when_one_instance_has_maximum_tags(amazon: Amazon) -> None:
-    names = [f"demo-{number}" for number in range(5)]
-    ids = [amazon.launch(name) for name in names]
-    amazon.ask(
-        "create_tags", Resources=[ids[2]], Tags=tag_list({f"own-{n}": "x" for n in range(47)})
-    )
-
-    with pytest.raises(SourceUnreachable, match="TagLimitExceeded"):
-        AwsMachines(PROVIDER).extend(ids, LATER)
-
-    noted = {machine.name for machine in _machines() if machine.expires == LATER}
-    assert noted == {*names} - {names[2]}
-
-
-def test_delete_error_has_reason_of_aws() -> None:
-    with (
-        LyingAmazon(refusal("OperationNotPermitted")),
-        pytest.raises(SourceUnreachable, match=r"TerminateInstances.*refused"),
-    ):
-        AwsMachines(PROVIDER).delete("i-1")
+    assert all(f"i-{number}" in body for number, body in zip((1, 9), tagged, strict=False))
+    assert len(amazon.received) == len(answers)

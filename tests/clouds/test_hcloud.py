@@ -1,12 +1,12 @@
 """How Hetzner Cloud's listing is read: whole, or Unknown."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
 
-from fleet.clouds.hcloud.machines import HcloudMachines
+from fleet.clouds.hcloud.machines import HcloudMachines, HcloudShared
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Listing, Machine, MachineState, Unknown
 from simulators.hetzner.faults import Fault
@@ -17,6 +17,7 @@ from tests.rigs.loopback import Answer, Loopback, html, redirect
 
 MADE = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+DEMO = {"fleet": "demo", "pool": "builders"}
 
 
 @pytest.fixture
@@ -25,31 +26,27 @@ def api() -> Iterator[SimulatedHetzner]:
         yield simulated
 
 
-def _read(endpoint: str, token: str = TOKEN) -> Listing | Unknown:
-    return HcloudMachines(token, base_url=endpoint, now=lambda: NOW).list("demo")
+@pytest.fixture
+def cloud(api: SimulatedHetzner) -> HcloudMachines:
+    return HcloudMachines(TOKEN, base_url=api.endpoint, now=lambda: NOW)
 
 
-def _machines(api: SimulatedHetzner) -> tuple[Machine, ...]:
-    listing = _read(api.endpoint)
+def machines_of(cloud: HcloudMachines) -> tuple[Machine, ...]:
+    listing = cloud.list("demo")
     assert isinstance(listing, Listing), listing
     return listing.machines
 
 
-def _why_unknown(endpoint: str, token: str = TOKEN) -> str:
-    unknown = _read(endpoint, token)
+def why_unknown(endpoint: str, token: str = TOKEN) -> str:
+    unknown = HcloudMachines(token, base_url=endpoint, now=lambda: NOW).list("demo")
     assert isinstance(unknown, Unknown), unknown
     return unknown.unknown
 
 
-def _why_unknown_after(answer: Answer) -> str:
-    with Loopback(lambda _: answer) as liar:
-        return _why_unknown(f"{liar.url}/v1")
+def test_server_has_all_fields_of_a_decision(api: SimulatedHetzner, cloud: HcloudMachines) -> None:
+    server = a_server(api, labels=DEMO | {"digest": "abc123"})
 
-
-def test_server_has_all_fields_of_a_decision(api: SimulatedHetzner) -> None:
-    server = a_server(api, labels={"fleet": "demo", "pool": "builders", "digest": "abc123"})
-
-    assert _machines(api) == (
+    assert machines_of(cloud) == (
         Machine(
             name="demo-builders-0001",
             id=str(server["id"]),
@@ -64,170 +61,144 @@ def test_server_has_all_fields_of_a_decision(api: SimulatedHetzner) -> None:
     )
 
 
-def test_server_created_from_a_snapshot_has_its_id(api: SimulatedHetzner) -> None:
-    a_server(api, image={"id": 77, "name": None, "type": "snapshot"})
-
-    assert _machines(api)[0].image == "77"
-
-
-def test_server_has_no_image_when_image_was_deleted(api: SimulatedHetzner) -> None:
-    a_server(api, image=None)
-
-    assert _machines(api)[0].image is None
-
-
-def test_server_address_is_private_when_it_has_no_public_one(
-    api: SimulatedHetzner,
-) -> None:
-    nowhere: dict[str, object] = {"ipv4": None, "ipv6": None, "floating_ips": [], "firewalls": []}
-    a_server(api, public_net=nowhere, private_net=[{"network": 1, "ip": "10.0.0.2"}])
-
-    assert _machines(api)[0].address == "10.0.0.2"
-
-
-def test_server_address_is_first_of_ipv6_network(
-    api: SimulatedHetzner,
-) -> None:
-    network = {"id": 1, "ip": "2001:db8:1::/64", "blocked": False, "dns_ptr": []}
-    a_server(api, public_net={"ipv4": None, "ipv6": network, "floating_ips": [], "firewalls": []})
-
-    assert _machines(api)[0].address == "2001:db8:1::1"
+NETWORK = {"id": 1, "ip": "2001:db8:1::/64", "blocked": False, "dns_ptr": []}
+NOWHERE: dict[str, object] = {"ipv4": None, "ipv6": None, "floating_ips": [], "firewalls": []}
 
 
 @pytest.mark.parametrize(
-    ("status", "state"),
+    ("told", "field", "value"),
     [
-        ("initializing", MachineState.STARTING),
-        ("starting", MachineState.STARTING),
-        ("rebuilding", MachineState.STARTING),
-        ("running", MachineState.RUNNING),
-        ("migrating", MachineState.RUNNING),
-        ("unknown", MachineState.RUNNING),
-        ("stopping", MachineState.STOPPING),
-        ("deleting", MachineState.STOPPING),
-        ("off", MachineState.STOPPED),
+        ({"image": {"id": 77, "name": None, "type": "snapshot"}}, "image", "77"),
+        ({"image": None}, "image", None),
+        (
+            {"public_net": NOWHERE, "private_net": [{"network": 1, "ip": "10.0.0.2"}]},
+            "address",
+            "10.0.0.2",
+        ),
+        ({"public_net": NOWHERE | {"ipv6": NETWORK}}, "address", "2001:db8:1::1"),
+        ({"labels": DEMO | {"expires": "next-week"}}, "expires", None),
+        *(
+            ({"status": status}, "state", state)
+            for state, known in {
+                MachineState.STARTING: ("initializing", "starting", "rebuilding"),
+                MachineState.RUNNING: ("running", "migrating", "unknown"),
+                MachineState.STOPPING: ("stopping", "deleting"),
+                MachineState.STOPPED: ("off",),
+            }.items()
+            for status in known
+        ),
     ],
 )
-def test_every_status_of_the_api_has_its_state(
-    api: SimulatedHetzner, status: str, state: MachineState
+def test_machine_has_state_and_address_of_its_server(
+    api: SimulatedHetzner,
+    cloud: HcloudMachines,
+    told: dict[str, object],
+    field: str,
+    value: object,
 ) -> None:
-    a_server(api, status=status)
+    a_server(api, **told)  # type: ignore[arg-type] # labels are among them
     api.state.frozen = True
 
-    assert _machines(api)[0].state is state
+    assert getattr(machines_of(cloud)[0], field) == value
 
 
-def test_listing_is_unknown_when_a_status_is_unknown(
-    api: SimulatedHetzner,
-) -> None:
-    a_server(api, status="dreaming")
-
-    assert tells(_why_unknown(api.endpoint), "demo-builders-0001", "dreaming")
-
-
-def test_listing_is_unknown_when_own_server_lacks_pool_label(
-    api: SimulatedHetzner,
-) -> None:
-    a_server(api, labels={"fleet": "demo"})
-
-    assert tells(_why_unknown(api.endpoint), "label fleet", "label pool")
-
-
-def test_all_pages_are_read(api: SimulatedHetzner) -> None:
+def test_all_pages_are_read(api: SimulatedHetzner, cloud: HcloudMachines) -> None:
     for number in range(1, 121):
         a_server(api, f"demo-{number:03}")
 
-    machines = _machines(api)
+    machines = machines_of(cloud)
 
     assert [machine.name for machine in machines] == [f"demo-{n:03}" for n in range(1, 121)]
     assert [request.query["page"] for request in api.requests] == [["1"], ["2"], ["3"]]
 
 
-def test_listing_omits_foreign_servers_when_api_ignores_selector(
-    api: SimulatedHetzner,
-) -> None:
-    server = a_server(api, labels={"fleet": "demo-two", "pool": "builders"})
-    pagination = {"next_page": None, "total_entries": 1}
-    body = json.dumps({"servers": [server], "meta": {"pagination": pagination}})
+def test_all_pages_of_shared_parts_are_read(api: SimulatedHetzner) -> None:
+    api.state.resources["ssh_keys"] = {
+        number: {"id": number, "name": f"key-{number}", "labels": {"fleet": "debian"}}
+        for number in range(1, 121)
+    }
 
-    with Loopback(lambda _: Answer(200, body.encode())) as liar:
-        listing = _read(f"{liar.url}/v1")
+    listed = HcloudShared(api.token, base_url=api.endpoint).list("debian")
 
-    assert isinstance(listing, Listing)
-    assert listing.machines == ()
+    assert listed == {f"ssh_key/key-{number}": str(number) for number in range(1, 121)}
 
 
-def test_incomplete_listing_is_unknown(api: SimulatedHetzner) -> None:
-    a_server(api, "demo-builders-0001")
-    a_server(api, "demo-builders-0002")
-    api.fail(Fault("GET", "/servers", half_page=True))
-
-    assert tells(_why_unknown(api.endpoint), "/servers", "1 entries", "2")
+def a_page(*servers: object, following: int | None = None, total: int | None = 1) -> Answer:
+    pagination = {"next_page": following, "total_entries": total}
+    body = {"servers": servers, "meta": {"pagination": pagination}}
+    return Answer(200, json.dumps(body).encode())
 
 
-@pytest.mark.parametrize("following", [1, 1001])
-def test_listing_is_unknown_when_pages_never_end(following: int) -> None:
-    pagination = {"next_page": following, "total_entries": None}
-    body = {"servers": [], "meta": {"pagination": pagination}}
+def test_listing_omits_foreign_servers_when_api_ignores_selector(api: SimulatedHetzner) -> None:
+    server = a_server(api, labels=DEMO | {"fleet": "demo-two"})
 
-    because = _why_unknown_after(Answer(200, json.dumps(body).encode()))
-
-    assert tells(because, "pages", "page 1", following)
+    with Loopback(lambda _: a_page(server)) as liar:
+        assert machines_of(HcloudMachines(TOKEN, base_url=f"{liar.url}/v1")) == ()
 
 
 @pytest.mark.parametrize(
-    ("status", "advice"),
+    ("begin", "words"),
     [
-        (401, "token"),
-        (403, "token"),
-        (404, "HCLOUD_ENDPOINT"),
-        (429, "hour"),
-        (500, ""),
+        (lambda api: a_server(api, status="dreaming"), ("demo-builders-0001", "dreaming")),
+        (lambda api: a_server(api, labels={"fleet": "demo"}), ("label fleet", "label pool")),
+        (
+            lambda api: api.fail(Fault("GET", "/servers", half_page=True)),
+            ("/servers", "1 entries", "2"),
+        ),
+        (lambda api: api.fail(Fault("GET", "/servers", broken_off=True)), ("broke off",)),
+        *(
+            (
+                lambda api, status=status: api.fail(Fault("GET", "/servers", status=status)),
+                ("/v1/servers", status, advice),
+            )
+            for status, advice in {
+                401: "token",
+                403: "token",
+                404: "HCLOUD_ENDPOINT",
+                429: "hour",
+                500: "",
+            }.items()
+        ),
     ],
 )
-def test_listing_is_unknown_with_advice_when_hetzner_refuses(
-    api: SimulatedHetzner, status: int, advice: str
+def test_listing_is_unknown_when_the_api_fails(
+    api: SimulatedHetzner, begin: Callable[[SimulatedHetzner], object], words: tuple[object, ...]
 ) -> None:
-    api.fail(Fault("GET", "/servers", status=status))
+    begin(api)
+    for number in (2, 3):
+        a_server(api, f"demo-builders-{number:04}")
 
-    assert tells(_why_unknown(api.endpoint), "/v1/servers", status, advice)
+    assert tells(why_unknown(api.endpoint), *words)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (a_page(following=1, total=None), ("pages", "page 1", 1)),
+        (a_page(following=1001, total=None), ("pages", "page 1", 1001)),
+        (a_page({"id": 1}), ("servers.0.name",)),
+        (html(), ("HTML",)),
+        (redirect("http://127.0.0.2:1/"), ("redirects", "127.0.0.2")),
+    ],
+)
+def test_listing_is_unknown_when_the_answer_is_invalid(
+    answer: Answer, words: tuple[object, ...]
+) -> None:
+    with Loopback(lambda _: answer) as liar:
+        assert tells(why_unknown(f"{liar.url}/v1"), *words)
 
 
 def test_listing_is_unknown_with_wrong_token(api: SimulatedHetzner) -> None:
-    unknown = _why_unknown(api.endpoint, token="canary")
+    unknown = why_unknown(api.endpoint, token="canary")
 
     assert "status 401" in unknown
     assert "canary" not in unknown
 
 
-def test_listing_is_unknown_after_redirect() -> None:
-    with Loopback(lambda _: Answer(200, b"{}")) as other:
-        assert tells(_why_unknown_after(redirect(other.url)), "redirects", "127.0.0.1")
-
-    assert other.received == []
-
-
-def test_listing_is_unknown_when_response_is_html() -> None:
-    assert tells(_why_unknown_after(html()), "HTML")
-
-
-def test_listing_is_unknown_when_response_is_truncated(api: SimulatedHetzner) -> None:
-    api.fail(Fault("GET", "/servers", broken_off=True))
-
-    assert tells(_why_unknown(api.endpoint), "broke off")
-
-
-def test_listing_is_unknown_when_a_server_has_no_labels() -> None:
-    pages = b'{"pagination": {"next_page": null, "total_entries": 1}}'
-    body = b'{"servers": [{"id": 1}], "meta": %s}' % pages
-
-    assert tells(_why_unknown_after(Answer(200, body)), "servers.0.name")
-
-
 def test_listing_is_unknown_after_timeout(api: SimulatedHetzner) -> None:
     seconds = iter(range(0, 10_000, 200))
 
-    listing = HcloudMachines(api.token, base_url=api.endpoint, clock=lambda: next(seconds)).list(
+    listing = HcloudMachines(TOKEN, base_url=api.endpoint, clock=lambda: next(seconds)).list(
         "demo"
     )
 
@@ -235,76 +206,52 @@ def test_listing_is_unknown_after_timeout(api: SimulatedHetzner) -> None:
     assert tells(listing.unknown, "300 s")
 
 
-def test_extend_keeps_other_labels(api: SimulatedHetzner) -> None:
-    labels = {"fleet": "demo", "pool": "builders", "owner": "ana"}
-    server = a_server(api, labels=labels)
+def test_extend_keeps_other_labels(api: SimulatedHetzner, cloud: HcloudMachines) -> None:
+    server = a_server(api, labels=DEMO | {"owner": "ana"})
 
-    _machines_of(api).extend([str(server["id"])], NOW)
+    cloud.extend([str(server["id"])], NOW)
 
     noted = api.state.resources["servers"][server["id"]]["labels"]
-    assert noted == labels | {"expires": "20261121T090000Z"}
+    assert noted == DEMO | {"owner": "ana", "expires": "20261121T090000Z"}
 
 
-def test_expiry_is_none_when_label_is_not_a_time(api: SimulatedHetzner) -> None:
-    a_server(api, labels={"fleet": "demo", "pool": "builders", "expires": "next-week"})
+@pytest.mark.parametrize(
+    ("status", "extended", "words"),
+    [
+        (423, 2, "servers/{} .* 423: .*and 1 more failed"),
+        # It is refused for all servers, and so asked once.
+        (401, 0, "token"),
+        (403, 0, "status 403"),
+        (429, 0, "status 429"),
+    ],
+)
+def test_extend_continues_unless_all_are_refused(
+    api: SimulatedHetzner, cloud: HcloudMachines, status: int, extended: int, words: str
+) -> None:
+    ids = sorted(str(a_server(api, f"demo-{number}")["id"]) for number in range(4))
+    for each in ids[:2]:
+        api.fail(Fault("PUT", f"/servers/{each}", status=status, count=None))
 
-    assert [machine.expires for machine in _machines(api)] == [None]
+    with pytest.raises(SourceUnreachable, match=words.format(ids[0])):
+        cloud.extend(ids, NOW)
 
-
-@pytest.mark.parametrize(("status", "says"), [(429, "429"), (401, "token")])
-def test_extend_error_has_reason_of_hetzner(api: SimulatedHetzner, status: int, says: str) -> None:
-    server = a_server(api)
-    api.fail(Fault("PUT", "/servers/*", status=status, count=1))
-
-    with pytest.raises(SourceUnreachable, match=says):
-        _machines_of(api).extend([str(server["id"])], NOW)
-
-
-def test_extend_continues_when_a_server_cannot_be_labelled(api: SimulatedHetzner) -> None:
-    servers = [a_server(api, f"demo-builders-{number:04}") for number in range(1, 5)]
-    ids = sorted(str(server["id"]) for server in servers)
-    for locked in ids[:2]:
-        api.fail(Fault("PUT", f"/servers/{locked}", status=423, count=None))
-
-    with pytest.raises(SourceUnreachable, match=rf"servers/{ids[0]} .* 423: .*and 1 more failed"):
-        _machines_of(api).extend(ids, NOW)
-
-    assert {m.id for m in _machines(api) if m.expires == NOW} == set(ids[2:])
+    assert sum(machine.expires == NOW for machine in machines_of(cloud)) == extended
 
 
-@pytest.mark.parametrize("status", [401, 403, 429])
-def test_refusal_for_all_servers_is_requested_once(api: SimulatedHetzner, status: int) -> None:
-    ids = sorted(str(a_server(api, f"demo-builders-{number:04}")["id"]) for number in (1, 2))
-    api.fail(Fault("PUT", f"/servers/{ids[0]}", status=status, count=1))
-
-    with pytest.raises(SourceUnreachable, match=f"status {status}"):
-        _machines_of(api).extend(ids, NOW)
-
-    assert [machine.expires for machine in _machines(api)] == [None, None]
-
-
-def test_delete_error_has_reason_of_hetzner(api: SimulatedHetzner) -> None:
+def test_delete_error_has_reason_of_hetzner(api: SimulatedHetzner, cloud: HcloudMachines) -> None:
     server = a_server(api)
     api.fail(Fault("DELETE", "/servers/*", status=500, count=1))
 
     with pytest.raises(SourceUnreachable, match="500"):
-        _machines_of(api).delete(str(server["id"]))
+        cloud.delete(str(server["id"]))
 
-    assert len(_machines(api)) == 1
-
-
-def _machines_of(api: SimulatedHetzner) -> HcloudMachines:
-    return HcloudMachines(TOKEN, base_url=api.endpoint, now=lambda: NOW)
+    assert len(machines_of(cloud)) == 1
 
 
 def test_api_url_is_read_from_environment(
-    monkeypatch: pytest.MonkeyPatch,
+    api: SimulatedHetzner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with SimulatedHetzner() as api:
-        a_server(api)
-        monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
+    a_server(api)
+    monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
 
-        listing = HcloudMachines(api.token).list("demo")
-
-    assert isinstance(listing, Listing)
-    assert len(listing.machines) == 1
+    assert len(machines_of(HcloudMachines(TOKEN))) == 1

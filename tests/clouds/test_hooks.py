@@ -1,22 +1,142 @@
-"""Commands of a person's own make machines: what they are told, and what is made of a failure."""
+"""Commands of a person's own make machines: what they are told, and what is made of a failure.
+
+A step of a case: `create`, `delete` and `list` do so, of the first machine unless a name follows;
+`is ID` is what `create` returns, and `refused`, `unreachable`, `pending` or `unknown` with words
+is how a step fails; `deleting` is what a listed machine is; `sh` runs a script in the folder, `at`
+goes on as another provider, and `lock` holds the lock of the first machine from then on.
+"""
 
 import fcntl
 import json
+import re
+import shlex
+import subprocess
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from fleet.clouds.hooks.machines import HookMachines
 from fleet.errors import CreationRefused, DeletionPending, SourceUnreachable
-from fleet.model.facts import Listing, Unknown
+from fleet.model.facts import Listing, Machine, Unknown
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.ports.engines import a_sim_worker
 from tests.rigs.hook_machines import a_hook_cloud, hooks_among, hooks_over, listed, write_hooks
 
-NAME = "debian-builders-0001"
-ONE = a_sim_worker(NAME, settings={"cores": "48", "memory_mib": "262144", "swap_mib": "131072"})
+NAME, RESALLOC_NAME = "debian-builders-0001", "builders_f0001"
+SIZES = {"cores": "48", "memory_mib": "262144", "swap_mib": "131072"}
+ONE = a_sim_worker(NAME, settings=SIZES)
 TOKEN = "5ec4e7" * 10
+RESALLOC = {
+    "new": """\
+set -eu
+env | grep ^RESALLOC_ | sort > told
+mkdir -p machines
+echo "$RESALLOC_NAME" > "machines/$RESALLOC_NAME"
+echo "host: $RESALLOC_NAME.example.org"
+echo "ssh_port: 2222"
+""",
+    "delete": 'env | grep ^RESALLOC_ | sort > told; rm -f "machines/$RESALLOC_NAME"',
+    "list": "mkdir -p machines; ls machines",
+}
+RESALLOC_KEYS = {"interface": "resalloc", "livecheck": None, "named_counters": ["ip"]}
+FAILURES = {
+    "refused": CreationRefused,
+    "unreachable": SourceUnreachable,
+    "pending": DeletionPending,
+}
+CASES = [
+    pytest.param(case, path.stem == "resalloc", id=f"{path.stem}: {case['case']}")
+    for path in sorted((Path(__file__).parent / "hooks").glob("*.yml"))
+    for case in yaml.safe_load(path.read_text("utf-8"))
+]
+
+
+@pytest.mark.parametrize(("case", "is_resalloc"), CASES)
+def test_commands_make_machines_as_in_their_case(
+    case: dict[str, Any], tmp_path: Path, *, is_resalloc: bool
+) -> None:
+    story = Story(tmp_path, case, is_resalloc=is_resalloc)
+    with ExitStack() as held:
+        for step in case.get("steps", ()):
+            story.play(step, held)
+
+        if "machines" in case:
+            assert [*map(described, listed(story.cloud))] == case["machines"]
+    if "told" in case:
+        told = tmp_path / "told"
+        assert (told.read_text("utf-8") if told.exists() else None) == case["told"]
+
+
+class Story:
+    """A provider whose commands are those of a case."""
+
+    def __init__(self, folder: Path, case: dict[str, Any], *, is_resalloc: bool) -> None:
+        self.folder, self.case = folder, case
+        self.name = RESALLOC_NAME if is_resalloc else NAME
+        self.keys = (RESALLOC_KEYS if is_resalloc else {}) | case.get("keys", {})
+        usual = RESALLOC if is_resalloc else {}
+        write_hooks(folder, **usual | {key: case[key] for key in RESALLOC if key in case})
+        (folder / "usual.sh").write_text(RESALLOC["new"])
+        self.cloud = hooks_among({}, folder, NOW, self.keys)
+
+    def play(self, step: str, held: ExitStack) -> None:
+        verb, _, rest = step.partition(" ")
+        ends = re.search(
+            r"(?:^|\s)(is|deleting|unknown|refused|unreachable|pending)\b ?(.*)", rest
+        )
+        name = (rest[: ends.start()] if ends else rest) or self.name
+        match verb:
+            case "sh":
+                subprocess.run(["sh", "-c", rest.strip("'")], cwd=self.folder, check=True)
+            case "at":
+                self.cloud = hooks_among({}, self.folder, NOW, self.keys, rest)
+            case "lock":
+                lock = held.enter_context((self.folder / f"state/{self.name}.lock").open("a"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            case "list":
+                assert ends is not None
+                self._list(ends[1], ends[2])
+            case _ if ends and ends[1] in FAILURES:
+                with pytest.raises(FAILURES[ends[1]]) as failed:
+                    self._do(verb, name)
+                assert tells(str(failed.value), *shlex.split(ends[2]))
+            case _:
+                done = self._do(verb, name)
+                assert not ends or done == ends[2]
+
+    def _do(self, verb: str, name: str) -> str | None:
+        if verb == "delete":
+            self.cloud.delete(name)
+            return None
+        pool = name.partition("_")[0] if "_f" in name else "builders"
+        labels = {"fleet": "debian", "pool": pool} if pool != "builders" else None
+        made = a_sim_worker(name, settings=SIZES, **({"labels": labels} if labels else {}))
+        return self.cloud.create(made.altered(image=self.case.get("image", made.image)))
+
+    def _list(self, how: str, words: str) -> None:
+        listing = self.cloud.list("debian")
+        if how == "deleting":
+            assert isinstance(listing, Listing)
+            assert [machine.deleting_since for machine in listing.machines] == [NOW]
+        else:
+            assert isinstance(listing, Unknown)
+            assert tells(listing.unknown, *shlex.split(words))
+
+
+def described(machine: Machine) -> str:
+    assert machine.deleting_since is None
+    ids = [machine.id] if machine.id != machine.name else []
+    parts = [machine.name, *ids, machine.state, machine.type, "of", machine.pool]
+    parts += [machine.digest] if machine.digest else []
+    parts += ["at", machine.address] if machine.address else []
+    parts += ["from", machine.image] if machine.image not in (None, "debian-13") else []
+    return " ".join(map(str, parts))
+
+
 LABELS = {"fleet": "debian", "pool": "builders", "worker": NAME, "digest": "0123456789abcdef"}
 
 
@@ -36,36 +156,6 @@ def printing(folder: Path, *machines: object) -> HookMachines:
 def a_printed_machine(**overrides: object) -> dict[str, object]:
     made = {"name": NAME, "type": "own", "created_at": "2026-11-21T08:00:00Z", "labels": LABELS}
     return made | overrides
-
-
-def test_new_command_receives_inputs_in_environment(tmp_path: Path) -> None:
-    cloud = a_hook_cloud(tmp_path, new="env | grep ^FLEET_ | sort > told")
-
-    cloud.create(ONE)
-
-    assert (tmp_path / "told").read_text().splitlines() == [
-        "FLEET_ARCHITECTURE=amd64",
-        "FLEET_CORES=48",
-        "FLEET_HOOK=new",
-        "FLEET_IMAGE=debian-13",
-        f"FLEET_LABELS={json.dumps(LABELS, sort_keys=True)}",
-        f"FLEET_MACHINE={NAME}",
-        "FLEET_MEMORY_MIB=262144",
-        "FLEET_NAME=debian",
-        "FLEET_POOL=builders",
-        "FLEET_PROVIDER=desk",
-        "FLEET_SWAP_MIB=131072",
-        "FLEET_TYPE=ccx33",
-    ]
-
-
-def test_placeholders_are_replaced_once(tmp_path: Path) -> None:
-    write_hooks(tmp_path, new='echo "$@" > told')
-    cloud = hooks_over(tmp_path, new=["sh", "new.sh", "{name}:{image}", "{id}", "{cores}x{{}}"])
-
-    cloud.create(ONE.altered(image="{type}"))
-
-    assert (tmp_path / "told").read_text() == f"{NAME}:{{type}} {{id}} 48x{{{{}}}}\n"
 
 
 def test_user_data_is_only_on_standard_input(tmp_path: Path) -> None:
@@ -112,72 +202,6 @@ def test_unset_variable_fails_every_command(tmp_path: Path) -> None:
         assert tells(said, "RACK_KEY", "`environment`", "provider desk")
 
 
-def test_machine_id_is_output_of_new_command(tmp_path: Path) -> None:
-    assert a_hook_cloud(tmp_path, new="echo i-0123").create(ONE) == "i-0123"
-
-
-def test_machine_id_is_its_name_when_command_new_prints_nothing(tmp_path: Path) -> None:
-    cloud = a_hook_cloud(tmp_path)
-
-    assert cloud.create(ONE) == NAME
-    assert [(each.id, each.type, each.digest) for each in listed(cloud)] == [
-        (NAME, "ccx33", "0123456789abcdef")
-    ]
-
-
-def test_machine_is_searched_when_printed_id_has_several_words(tmp_path: Path) -> None:
-    with pytest.raises(SourceUnreachable, match=rf"^{NAME}: .*\bid\b"):
-        a_hook_cloud(tmp_path, new="echo made it").create(ONE)
-
-
-def test_failed_creation_without_machine_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CreationRefused, match="resource_unavailable"):
-        a_hook_cloud(
-            tmp_path, new="echo resource_unavailable: the rack is full >&2; exit 1"
-        ).create(ONE)
-
-
-def test_failed_creation_with_machine_is_adopted(tmp_path: Path) -> None:
-    write_hooks(tmp_path)
-    cloud = hooks_over(tmp_path, new=["sh", "-c", ". ./new.sh; exit 1"])
-
-    with pytest.raises(SourceUnreachable, match=r"status 1.*log"):
-        cloud.create(ONE)
-
-    assert [each.name for each in listed(cloud)] == [NAME]
-
-
-def test_machine_may_appear_after_creation_timeout(tmp_path: Path) -> None:
-    write_hooks(tmp_path, new="exec sleep 99")
-    cloud = hooks_over(tmp_path, timeouts={"new": "1s"})
-
-    with pytest.raises(SourceUnreachable, match="within 1s"):
-        cloud.create(ONE)
-
-
-@pytest.mark.slow
-def test_delete_timeout_error_names_command_and_setting(
-    tmp_path: Path,
-) -> None:
-    cloud = a_hook_cloud(tmp_path)
-    cloud.create(ONE)
-    write_hooks(tmp_path, delete="exec sleep 99")
-    (machine,) = listed(cloud)
-    slow = hooks_over(tmp_path, timeouts={"delete": "1s"})
-
-    with pytest.raises(SourceUnreachable, match=rf"{NAME}.*delete.*1s") as failed:
-        slow.delete(machine.id)
-
-    assert tells(str(failed.value), "delete.sh", "`timeouts: {delete: …}`", "desk")
-
-
-def test_failed_creation_is_unknown_when_list_also_fails(tmp_path: Path) -> None:
-    cloud = a_hook_cloud(tmp_path, new="exit 1", list="echo no answer >&2; exit 2")
-
-    with pytest.raises(SourceUnreachable, match=r"unknown.*no answer"):
-        cloud.create(ONE)
-
-
 def test_name_is_not_reused_while_command_new_of_killed_run_runs(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path)
     (tmp_path / "state").mkdir()
@@ -204,102 +228,10 @@ def test_lock_of_old_command_new_outlives_its_machine(tmp_path: Path) -> None:
     assert cloud.create(ONE) == NAME
 
 
-def test_command_new_holds_lock_of_its_machine_while_running(tmp_path: Path) -> None:
-    script = f"flock -n state/{NAME}.lock true || echo held > told; cat > /dev/null"
-    a_hook_cloud(tmp_path, new=script).create(ONE)
-
-    assert (tmp_path / "told").read_text() == "held\n"
-
-
 @pytest.mark.parametrize("name", ["../away", ".hidden", "a/b", "-x", "a b"])
 def test_unsafe_machine_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(CreationRefused, match="invalid_input"):
         a_hook_cloud(tmp_path).create(ONE.altered(name=name))
-
-
-def test_delete_command_receives_machine_in_environment(tmp_path: Path) -> None:
-    cloud = a_hook_cloud(
-        tmp_path, delete='env | grep ^FLEET_ | sort > told; rm "machines/$FLEET_MACHINE"'
-    )
-    machine_id = cloud.create(ONE)
-
-    cloud.delete(machine_id)
-
-    assert (tmp_path / "told").read_text().splitlines() == [
-        "FLEET_HOOK=delete",
-        f"FLEET_ID={NAME}",
-        "FLEET_IMAGE=debian-13",
-        f"FLEET_MACHINE={NAME}",
-        "FLEET_NAME=debian",
-        "FLEET_POOL=builders",
-        "FLEET_PROVIDER=desk",
-        "FLEET_TYPE=ccx33",
-    ]
-
-
-def test_failed_deletion_is_an_error_when_machine_is_listed(tmp_path: Path) -> None:
-    cloud = a_hook_cloud(tmp_path, delete="echo busy >&2; exit 1")
-    machine_id = cloud.create(ONE)
-
-    with pytest.raises(SourceUnreachable, match=rf"{NAME}.*delete.*status 1.*busy.*log"):
-        cloud.delete(machine_id)
-
-    assert [each.name for each in listed(cloud)] == [NAME]
-
-
-def test_failed_deletion_succeeds_when_machine_is_missing(tmp_path: Path) -> None:
-    write_hooks(tmp_path)
-    cloud = hooks_over(tmp_path, delete=["sh", "-c", ". ./delete.sh; exit 1"])
-
-    cloud.delete(cloud.create(ONE))
-
-    assert listed(cloud) == ()
-
-
-def test_missing_machine_is_not_deleted_again(tmp_path: Path) -> None:
-    cloud = a_hook_cloud(tmp_path, delete="touch asked")
-
-    cloud.delete("i-never-was")
-
-    assert not (tmp_path / "asked").exists()
-
-
-SHORT_ONCE = ["sh", "-c", "if [ -e short ]; then rm short; echo '[]'; else . ./list.sh; fi"]
-
-
-def test_failed_deletion_stays_failed_after_incomplete_list(tmp_path: Path) -> None:
-    write_hooks(tmp_path, delete="touch short; exit 1")
-    cloud = hooks_over(tmp_path, list=SHORT_ONCE)
-    machine_id = cloud.create(ONE)
-
-    with pytest.raises(SourceUnreachable, match=r"delete.*status 1"):
-        cloud.delete(machine_id)
-
-    assert not (tmp_path / "short").exists()
-
-
-def test_machine_missing_in_one_list_is_deleted(tmp_path: Path) -> None:
-    write_hooks(tmp_path)
-    machine_id = hooks_over(tmp_path).create(ONE)
-    (tmp_path / "short").touch()
-
-    hooks_over(tmp_path, list=SHORT_ONCE).delete(machine_id)
-
-    assert listed(hooks_over(tmp_path)) == ()
-
-
-def test_failed_creation_is_adopted_when_one_list_was_incomplete(tmp_path: Path) -> None:
-    write_hooks(tmp_path)
-    new = ["sh", "-c", ". ./new.sh; touch short; exit 1"]
-    cloud = hooks_over(tmp_path, new=new, list=SHORT_ONCE)
-
-    with pytest.raises(SourceUnreachable, match=r"status 1.*log"):
-        cloud.create(ONE)
-
-
-def test_deletion_is_unreachable_when_list_fails(tmp_path: Path) -> None:
-    with pytest.raises(SourceUnreachable):
-        a_hook_cloud(tmp_path, list="exit 1").delete("i-1")
 
 
 def test_listing_reports_that_hooks_store_no_expiry(tmp_path: Path) -> None:
@@ -315,15 +247,6 @@ def test_listing_reports_that_hooks_store_no_expiry(tmp_path: Path) -> None:
 
 def test_listing_is_empty_without_machines(tmp_path: Path) -> None:
     assert listed(printing(tmp_path)) == ()
-
-
-def test_listed_machine_has_printed_state_address_and_image(tmp_path: Path) -> None:
-    said = a_printed_machine(id="i-1", state="stopped", address="2001:db8::1", image="trixie-3")
-
-    (machine,) = listed(printing(tmp_path, said))
-
-    known = (machine.id, machine.state.value, machine.address, machine.image, machine.pool)
-    assert known == ("i-1", "stopped", "2001:db8::1", "trixie-3", "builders")
 
 
 @pytest.mark.parametrize(
@@ -381,39 +304,6 @@ def test_listing_is_unknown_when_a_value_is_duplicated(
     assert tells(said, "list", key, value, "once")
 
 
-@pytest.mark.slow
-def test_listing_is_unknown_when_list_command_hangs(tmp_path: Path) -> None:
-    write_hooks(tmp_path, list="exec sleep 99")
-
-    assert tells(unknown(hooks_over(tmp_path, timeouts={"list": "1s"})), "list", "1s")
-
-
-def test_record_of_deletion_ends_when_its_name_is_reused(tmp_path: Path) -> None:
-    cloud = a_hook_cloud(tmp_path, delete="true")
-    machine_id = cloud.create(ONE)
-    with pytest.raises(DeletionPending, match=NAME):
-        cloud.delete(machine_id)
-    (deleting,) = listed(cloud)
-    (tmp_path / "machines" / NAME).unlink()
-
-    cloud.create(ONE)
-
-    (machine,) = listed(cloud)
-    assert (deleting.deleting_since, machine.deleting_since) == (NOW, None)
-
-
-def test_list_command_runs_after_each_deletion(tmp_path: Path) -> None:
-    cloud = a_hook_cloud(tmp_path)
-    names = [f"debian-builders-{number:04}" for number in (1, 2)]
-    for name in names:
-        cloud.create(ONE.altered(name=name))
-
-    for name in names:
-        cloud.delete(name)
-
-    assert listed(cloud) == ()
-
-
 def test_machine_is_not_forgotten_while_its_command_new_runs(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path)
     (tmp_path / "state").mkdir()
@@ -424,3 +314,20 @@ def test_machine_is_not_forgotten_while_its_command_new_runs(tmp_path: Path) -> 
             cloud.delete(NAME)
 
     cloud.delete(NAME)
+
+
+def test_damaged_machine_records_stop_delete_and_clean(tmp_path: Path) -> None:
+    write_hooks(tmp_path)
+    keys = {"named_counters": ["ip"], "release": ["touch", "released"]}
+    cloud = hooks_among({}, tmp_path, NOW, keys)
+    cloud.create(ONE)
+    (machine,) = listed(cloud)
+    (tmp_path / "hook-machines.json").write_text("{")
+
+    with pytest.raises(SourceUnreachable, match=f"{NAME}.*record"):
+        cloud.delete(machine.id)
+    trouble, begun = cloud.clean(machine)
+
+    assert not begun
+    assert tells(trouble, "hook-machines.json", "fleet-hook-machines-1")
+    assert not (tmp_path / "released").exists()

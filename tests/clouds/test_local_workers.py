@@ -28,28 +28,6 @@ def workers(cloud: LocalWorkers) -> tuple[Worker, ...]:
     return listing.workers
 
 
-def test_running_process_is_an_idle_worker(cloud: LocalWorkers) -> None:
-    cloud.create(a_worker())
-
-    idle = Worker(name=NAME, machine=NAME, pool="builders", state=WorkerState.IDLE, since=NOW)
-    assert workers(cloud) == (idle,)
-
-
-def test_process_reports_busy_state(cloud: LocalWorkers, folder: Path) -> None:
-    cloud.create(a_worker())
-    (folder / NAME / "home/busy").touch()
-
-    assert [worker.state for worker in workers(cloud)] == [WorkerState.BUSY]
-
-
-def test_worker_of_ended_process_serves_no_request(cloud: LocalWorkers, folder: Path) -> None:
-    cloud.create(a_worker())
-    (folder / NAME / "home/busy").touch()
-    end(process_of(folder), 1)
-
-    assert [worker.state for worker in workers(cloud)] == [WorkerState.DISABLED]
-
-
 def test_machine_that_never_boots_has_no_worker_after_revoke(
     folder: Path,
 ) -> None:
@@ -62,21 +40,25 @@ def test_machine_that_never_boots_has_no_worker_after_revoke(
     assert workers(cloud) == ()
 
 
-def test_registered_worker_is_not_revoked(cloud: LocalWorkers) -> None:
+def test_process_is_a_worker_until_it_ends(cloud: LocalWorkers, folder: Path) -> None:
     cloud.create(a_worker())
-
-    with pytest.raises(WorkerBusy, match="not revoked"):
-        cloud.revoke(NAME)
-
-
-def test_drained_worker_has_draining_file_in_its_home(cloud: LocalWorkers, folder: Path) -> None:
-    cloud.create(a_worker())
+    idle = Worker(name=NAME, machine=NAME, pool="builders", state=WorkerState.IDLE, since=NOW)
+    assert workers(cloud) == (idle,)
 
     cloud.drain(NAME)
     cloud.drain(NAME)
-
     assert [worker.draining for worker in workers(cloud)] == [True]
     assert (folder / NAME / "home/draining").exists()
+
+    (folder / NAME / "home/busy").touch()
+    with pytest.raises(WorkerBusy, match=rf"{NAME}.*busy"):
+        cloud.disable(NAME)
+    with pytest.raises(WorkerBusy, match="not revoked"):
+        cloud.revoke(NAME)
+    assert [worker.state for worker in workers(cloud)] == [WorkerState.BUSY]
+
+    end(process_of(folder), 1)
+    assert [worker.state for worker in workers(cloud)] == [WorkerState.DISABLED]
 
 
 def test_disabled_worker_serves_no_request(cloud: LocalWorkers) -> None:
@@ -85,18 +67,5 @@ def test_disabled_worker_serves_no_request(cloud: LocalWorkers) -> None:
     cloud.disable(NAME)
 
     assert [worker.state for worker in workers(cloud)] == [WorkerState.DISABLED]
-
-
-def test_busy_worker_is_not_disabled(cloud: LocalWorkers, folder: Path) -> None:
-    cloud.create(a_worker())
-    (folder / NAME / "home/busy").touch()
-
-    with pytest.raises(WorkerBusy, match=rf"{NAME}.*busy"):
-        cloud.disable(NAME)
-
-    assert [worker.state for worker in workers(cloud)] == [WorkerState.BUSY]
-
-
-def test_error_names_unknown_worker(cloud: LocalWorkers) -> None:
     with pytest.raises(SourceUnreachable, match="debian-builders-0009"):
         cloud.drain("debian-builders-0009")

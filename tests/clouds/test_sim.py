@@ -2,23 +2,28 @@
 
 import errno
 import os
+import re
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from fleet.clouds.sim.machines import Menu, SimCloud, menu_of
-from fleet.errors import CreationRefused, SourceUnreachable, WorkerBusy
-from fleet.model.facts import Listing, MachineState, Unknown, Worker, WorkerState
+from fleet.clouds.sim.machines import Menu, SimCloud, load, menu_of
+from fleet.errors import CreationRefused, FleetError, SourceUnreachable
+from fleet.model.facts import Listing, Machine, Unknown, Worker
 from tests.builders import NOW, a_fleet
+from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
 from tests.fakes.engine import FixedClock
 from tests.ports.engines import a_sim_worker
 
-ONE, TWO = a_sim_worker("debian-builders-0001"), a_sim_worker("debian-builders-0002")
+NAME = "debian-builders-{:04}"
+ONE, TWO = (a_sim_worker(NAME.format(number)) for number in (1, 2))
+SOLD: Mapping[str, int | None] = {"ccx33": 2, "ccx63": None, "ccx33/spot": 1}
+CASES = [*read_blocks(Path(__file__).parent / "sim")]
 
 
 @pytest.fixture
@@ -29,7 +34,7 @@ def clock() -> FixedClock:
 @pytest.fixture
 def cloud(tmp_path: Path, clock: FixedClock) -> SimCloud:
     cloud = SimCloud(tmp_path / "sim.json", clock)
-    cloud.configure(Menu(boot=60, types={"ccx33": 2, "ccx63": None}, never_boots=("ccx63",)))
+    cloud.configure(Menu(boot=60, types=dict(SOLD), never_boots=("ccx63",)))
     return cloud
 
 
@@ -39,219 +44,76 @@ def listed(cloud: SimCloud, fleet: str = "debian") -> Listing:
     return listing
 
 
-def workers(cloud: SimCloud) -> tuple[Worker, ...]:
-    return listed(cloud).workers or ()
-
-
-def test_new_machine_is_starting_without_worker(cloud: SimCloud) -> None:
-    cloud.create(ONE)
-
-    (machine,) = listed(cloud).machines
-    assert (machine.name, machine.pool, machine.type) == (ONE.name, "builders", "ccx33")
-    assert (machine.state, machine.created_at) == (MachineState.STARTING, NOW)
-    assert workers(cloud) == ()
-
-
-def test_worker_registers_when_its_machine_has_booted(cloud: SimCloud, clock: FixedClock) -> None:
-    cloud.create(ONE)
+def test_console_tells_whether_a_machine_booted(cloud: SimCloud, clock: FixedClock) -> None:
+    plain, never = cloud.create(ONE), cloud.create(a_sim_worker(TWO.name, type="ccx63"))
+    before = cloud.console(plain).splitlines()
     clock.moment += timedelta(seconds=60)
 
-    (worker,) = workers(cloud)
-    assert (worker.name, worker.machine, worker.pool) == (ONE.name, ONE.name, "builders")
-    assert (worker.state, worker.since) == (WorkerState.IDLE, NOW + timedelta(seconds=60))
-    assert listed(cloud).machines[0].state is MachineState.RUNNING
+    after, panic = (cloud.console(each).splitlines() for each in (plain, never))
+
+    assert [len(each) for each in (before, after, panic)] == [1, 2, 2]
+    assert after[1] != panic[1]
 
 
-def test_machine_of_a_type_that_never_boots_has_no_worker(
-    cloud: SimCloud, clock: FixedClock
-) -> None:
-    cloud.create(a_sim_worker("debian-builders-0001", type="ccx63"))
-    clock.moment += timedelta(days=1)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_machines_live_as_in_their_case(case: Block, cloud: SimCloud, clock: FixedClock) -> None:
+    for step in re.split(r", (?=[a-z]+ \d)", case.parts[0]):
+        said, _, refusal = step.partition(" refused ")
+        verb, subject, *words = said.split()
+        if verb == "later":
+            clock.moment += timedelta(seconds=int(subject))
+            continue
+        act = acting(cloud, verb, NAME.format(int(subject)), words)
+        if refusal:
+            with pytest.raises(FleetError) as refused:
+                act()
+            assert tells(str(refused.value), *refusal.split())
+        else:
+            act()
 
-    assert workers(cloud) == ()
-    assert listed(cloud).machines[0].state is MachineState.STARTING
-
-
-def test_worker_reports_the_tags_of_its_settings(cloud: SimCloud, clock: FixedClock) -> None:
-    cloud.create(
-        a_sim_worker("debian-builders-0001", settings={"provides": "b a", "requires": "c"})
-    )
-    clock.moment += timedelta(seconds=60)
-
-    (worker,) = workers(cloud)
-    assert (worker.provides, worker.requires) == (("a", "b"), ("c",))
-
-
-def test_assigned_worker_is_busy_since_assignment(cloud: SimCloud, clock: FixedClock) -> None:
-    cloud.create(ONE)
-    clock.moment += timedelta(seconds=90)
-
-    cloud.assign(ONE.name, "request-7")
-
-    (worker,) = workers(cloud)
-    assert (worker.state, worker.running) == (WorkerState.BUSY, "request-7")
-    assert worker.since == NOW + timedelta(seconds=90)
+    # What is read by another process is the same.
+    listing = listed(SimCloud(cloud.path, clock))
+    machines = ", ".join(map(machine_words, listing.machines)) or "nothing"
+    workers = ", ".join(" ".join(worker_words(each)) for each in listing.workers or ())
+    assert f"{machines} | {workers}".strip() == case.result
 
 
-def test_worker_counts_the_requests_that_it_has_finished(
-    cloud: SimCloud, clock: FixedClock
-) -> None:
-    cloud.create(ONE)
-    clock.moment += timedelta(seconds=90)
-    for request in ("7", "7", "8", None, "9"):
-        cloud.assign(ONE.name, request)
-
-    assert [worker.uses for worker in workers(cloud)] == [2]
-
-
-def test_busy_worker_is_not_disabled(cloud: SimCloud, clock: FixedClock) -> None:
-    cloud.create(ONE)
-    clock.moment += timedelta(seconds=60)
-    cloud.assign(ONE.name, "request-7")
-
-    with pytest.raises(WorkerBusy, match="request-7"):
-        cloud.disable(ONE.name)
-
-    assert workers(cloud)[0].state is WorkerState.BUSY
+def acting(cloud: SimCloud, verb: str, name: str, words: list[str]) -> Callable[[], object]:
+    """Return what a step does to a machine."""
+    if verb in ("assign", "free"):
+        return lambda: cloud.assign(name, words[0] if words else None)
+    if verb == "delete":
+        machines = load(cloud.path).machines
+        ids = [key for key, each in machines.items() if each.inputs.name == name]
+        return lambda: cloud.delete(ids[0] if ids else "sim-99")
+    if verb != "create":
+        return lambda: getattr(cloud, verb)(name)
+    settings: dict[str, str] = {}
+    for key, _, value in (word.partition("=") for word in words if "=" in word):
+        settings[key] = f"{settings[key]} {value}" if key in settings else value
+    kind = next((word for word in words if "=" not in word), "ccx33")
+    return lambda: cloud.create(a_sim_worker(name, type=kind, settings=settings))
 
 
-def test_drained_and_disabled_states_are_persistent(cloud: SimCloud, clock: FixedClock) -> None:
-    cloud.create(ONE)
-    clock.moment += timedelta(seconds=60)
-
-    cloud.drain(ONE.name)
-    cloud.disable(ONE.name)
-
-    (worker,) = workers(SimCloud(cloud.path, clock))
-    assert (worker.draining, worker.state) == (True, WorkerState.DISABLED)
-
-
-def test_idle_worker_is_draining_since_its_drain(cloud: SimCloud, clock: FixedClock) -> None:
-    cloud.create(ONE)
-    clock.moment += timedelta(hours=2)
-    cloud.drain(ONE.name)
-    clock.moment += timedelta(minutes=5)
-    cloud.drain(ONE.name)
-
-    (worker,) = workers(cloud)
-
-    assert (worker.draining, worker.since) == (True, NOW + timedelta(hours=2))
-
-
-def test_draining_worker_is_busy_since_it_took_its_work(
-    cloud: SimCloud, clock: FixedClock
-) -> None:
-    cloud.create(ONE)
-    clock.moment += timedelta(hours=1)
-    cloud.assign(ONE.name, "7")
-    clock.moment += timedelta(hours=1)
-    cloud.drain(ONE.name)
-
-    (worker,) = workers(cloud)
-
-    assert (worker.running, worker.since) == ("7", NOW + timedelta(hours=1))
-
-
-def test_draining_worker_is_idle_since_the_end_of_its_work(
-    cloud: SimCloud, clock: FixedClock
-) -> None:
-    cloud.create(ONE)
-    cloud.assign(ONE.name, "7")
-    clock.moment += timedelta(hours=1)
-    cloud.drain(ONE.name)
-    clock.moment += timedelta(hours=1)
-    cloud.assign(ONE.name, None)
-
-    (worker,) = workers(cloud)
-
-    assert (worker.draining, worker.uses, worker.since) == (True, 1, NOW + timedelta(hours=2))
-
-
-def test_disabled_worker_has_time_of_disable(cloud: SimCloud, clock: FixedClock) -> None:
-    cloud.create(ONE)
-    clock.moment += timedelta(hours=1)
-    cloud.drain(ONE.name)
-    clock.moment += timedelta(hours=1)
-    cloud.disable(ONE.name)
-
-    (worker,) = workers(cloud)
-
-    assert (worker.state, worker.since) == (WorkerState.DISABLED, NOW + timedelta(hours=2))
-
-
-def test_booted_machine_has_no_port_check(cloud: SimCloud, clock: FixedClock) -> None:
-    cloud.create(ONE)
-    clock.moment += timedelta(hours=1)
-
-    (machine,) = listed(cloud).machines
-
-    assert machine.state is MachineState.RUNNING
+def machine_words(machine: Machine) -> str:
     assert (machine.misses, machine.was_ready, machine.looked_since) == (None, False, None)
+    number, age = int(machine.name[-4:]), seconds(machine.created_at)
+    return f"{number} {machine.type} of {machine.pool} {machine.state} since {age}"
 
 
-def test_worker_with_revoked_token_never_registers(cloud: SimCloud, clock: FixedClock) -> None:
-    cloud.create(ONE)
-
-    cloud.revoke(ONE.name)
-    clock.moment += timedelta(hours=1)
-
-    assert workers(cloud) == ()
-    assert [machine.name for machine in listed(cloud).machines] == [ONE.name]
-
-
-def test_worker_that_has_registered_keeps_its_token(cloud: SimCloud, clock: FixedClock) -> None:
-    cloud.create(ONE)
-    clock.moment += timedelta(seconds=60)
-
-    with pytest.raises(WorkerBusy, match="not revoked"):
-        cloud.revoke(ONE.name)
-
-    assert [worker.name for worker in workers(cloud)] == [ONE.name]
+def worker_words(worker: Worker) -> Iterator[str]:
+    assert worker.name == worker.machine
+    yield f"{int(worker.name[-4:])} of {worker.pool} {worker.state} since {seconds(worker.since)}"
+    yield from (f"runs {each}" for each in [worker.running] if each)
+    yield from ("draining" for _ in range(worker.draining))
+    yield from (f"uses {each}" for each in [worker.uses] if each)
+    for key in ("provides", "requires"):
+        yield from (" ".join((key, *tags)) for tags in [getattr(worker, key)] if tags)
 
 
-def test_spot_market_has_a_separate_stock(cloud: SimCloud) -> None:
-    cloud.configure(Menu(types={"ccx33": None, "ccx33/spot": 1}))
-    one, two = (each.altered(settings={"market": "spot"}) for each in (ONE, TWO))
-    cloud.create(one)
-
-    with pytest.raises(CreationRefused, match="resource_unavailable: ccx33/spot: 1 of 1 exist"):
-        cloud.create(two)
-
-    assert cloud.create(TWO)
-
-
-def test_type_not_sold_on_spot_market_is_refused(cloud: SimCloud) -> None:
-    with pytest.raises(CreationRefused, match="ccx33/spot"):
-        cloud.create(ONE.altered(settings={"market": "spot"}))
-
-
-def test_missing_worker_cannot_be_drained(cloud: SimCloud) -> None:
-    with pytest.raises(SourceUnreachable, match="nobody"):
-        cloud.drain("nobody")
-
-
-def test_second_creation_with_same_name_is_refused(cloud: SimCloud) -> None:
-    cloud.create(ONE)
-
-    with pytest.raises(CreationRefused, match="uniqueness_error"):
-        cloud.create(ONE)
-
-
-def test_stock_is_exhausted_and_restored(cloud: SimCloud) -> None:
-    first = cloud.create(ONE)
-    cloud.create(TWO)
-    three = a_sim_worker("debian-builders-0003")
-
-    with pytest.raises(CreationRefused, match="resource_unavailable: ccx33: 2 of 2 exist"):
-        cloud.create(three)
-    cloud.delete(first)
-
-    assert cloud.create(three) == "sim-3"
-
-
-def test_unsold_type_is_refused(cloud: SimCloud) -> None:
-    with pytest.raises(CreationRefused, match=r"big.*ccx33.*ccx63"):
-        cloud.create(a_sim_worker("debian-builders-0001", type="big"))
+def seconds(moment: datetime | None) -> int:
+    assert moment is not None
+    return int((moment - NOW).total_seconds())
 
 
 @pytest.mark.parametrize(
@@ -271,33 +133,15 @@ def test_each_fault_refuses_every_creation(cloud: SimCloud, fault: str, says: st
     assert listed(cloud).machines == ()
 
 
-def test_another_fleets_machines_are_not_listed(cloud: SimCloud) -> None:
-    cloud.create(ONE)
-
-    assert listed(cloud, "debia").machines == ()
-    assert listed(cloud, "debian-ci").machines == ()
-
-
-def test_delete_is_idempotent(cloud: SimCloud) -> None:
+def test_machine_is_read_by_its_fleet_and_id(cloud: SimCloud) -> None:
     machine_id = cloud.create(ONE)
 
-    cloud.delete(machine_id)
-    cloud.delete(machine_id)
-
-    assert listed(cloud).machines == ()
-
-
-def test_machine_is_read_by_id(cloud: SimCloud) -> None:
-    machine_id = cloud.create(ONE)
-
-    assert cloud.read(machine_id) == ONE
-    assert cloud.read("sim-99") is None
+    assert [listed(cloud, fleet).machines for fleet in ("debia", "debian-ci")] == [(), ()]
+    assert (cloud.read(machine_id), cloud.read("sim-99")) == (ONE, None)
 
 
 def test_missing_file_is_an_empty_cloud(tmp_path: Path, clock: FixedClock) -> None:
-    cloud = SimCloud(tmp_path / "none.json", clock)
-
-    assert listed(cloud).machines == ()
+    assert listed(SimCloud(tmp_path / "none.json", clock)).machines == ()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -319,28 +163,8 @@ def test_full_disk_is_an_error_without_changes(cloud: SimCloud) -> None:
     with full_disk(), pytest.raises(SourceUnreachable, match=os.strerror(errno.EFBIG)):
         cloud.create(TWO)
 
-    assert cloud.path.read_bytes() == before
-    assert sorted(each.name for each in cloud.path.parent.iterdir()) == [
-        "sim.json",
-        "sim.json.lock",
-    ]
-
-
-def test_menu_has_types_of_fleet_yaml_and_catalogue() -> None:
-    sold = {"cores": 2, "memory": "4GiB", "disk": "40GiB", "price": "0.01 EUR/h", "stock": 3}
-    provider = {
-        "kind": "sim",
-        "boot": "5s",
-        "types": {"tiny": sold},
-        "faults": {"create": "quota"},
-    }
-    fleet = a_fleet(providers={"desk": provider}, pools={}, images={})
-
-    menu = menu_of(fleet, "desk")
-
-    assert (menu.boot, menu.create) == (5, "quota")
-    assert menu.types["tiny"] == 3
-    assert menu.types["ccx33"] is None
+    files = sorted(each.name for each in cloud.path.parent.iterdir())
+    assert (cloud.path.read_bytes(), files) == (before, ["sim.json", "sim.json.lock"])
 
 
 @contextmanager
@@ -352,3 +176,16 @@ def full_disk() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_menu_has_types_of_fleet_yaml_and_catalogue() -> None:
+    sold = {"cores": 2, "memory": "4GiB", "disk": "40GiB", "price": "0.01 EUR/h", "stock": 3}
+    provider = {"kind": "sim", "boot": "5s", "types": {"tiny": sold}}
+    fleet = a_fleet(
+        providers={"desk": provider | {"faults": {"create": "quota"}}}, pools={}, images={}
+    )
+
+    menu = menu_of(fleet, "desk")
+
+    assert (menu.boot, menu.create) == (5, "quota")
+    assert (menu.types["tiny"], menu.types["ccx33"]) == (3, None)

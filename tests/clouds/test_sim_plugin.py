@@ -54,63 +54,6 @@ def diff(plugin: SimResourceProvider, **overrides: object) -> api.DiffResponse:
     return asyncio.run(plugin.diff(request))
 
 
-def test_plugin_creates_a_machine(plugin: SimResourceProvider, cloud: SimCloud) -> None:
-    answer = create(plugin)
-
-    assert answer.resource_id == "sim-1"
-    assert cloud.read("sim-1") == ONE
-
-
-def test_plugin_preview_creates_no_machine(plugin: SimResourceProvider, cloud: SimCloud) -> None:
-    create(plugin, preview=True)
-
-    assert names_in(cloud) == []
-
-
-def test_plugin_returns_refusal_of_cloud(plugin: SimResourceProvider) -> None:
-    create(plugin)
-
-    with pytest.raises(CreationRefused, match="uniqueness_error"):
-        create(plugin)
-
-
-def test_plugin_reads_created_machine_unchanged(plugin: SimResourceProvider) -> None:
-    create(plugin)
-
-    answer = asyncio.run(plugin.read(api.ReadRequest(URN, "sim-1", {}, {})))
-
-    assert answer.resource_id == "sim-1"
-    assert answer.inputs == properties()
-
-
-def test_plugin_reads_vanished_machine_as_missing(plugin: SimResourceProvider) -> None:
-    answer = asyncio.run(plugin.read(api.ReadRequest(URN, "sim-9", {}, {})))
-
-    assert answer.resource_id == ""
-
-
-def test_plugin_deletes_a_machine(plugin: SimResourceProvider, cloud: SimCloud) -> None:
-    create(plugin)
-
-    asyncio.run(plugin.delete(api.DeleteRequest(URN, "sim-1", {}, 0.0)))
-
-    assert names_in(cloud) == []
-
-
-def test_diff_has_no_changes_when_inputs_are_equal(plugin: SimResourceProvider) -> None:
-    assert diff(plugin).changes is False
-
-
-def test_changed_type_replaces_the_machine(plugin: SimResourceProvider) -> None:
-    assert diff(plugin, type="ccx63").replaces == ["type"]
-
-
-def test_changed_label_updates_the_machine(plugin: SimResourceProvider) -> None:
-    answer = diff(plugin, labels={"fleet": "debian"})
-
-    assert (answer.changes, answer.diffs, answer.replaces) == (True, ["labels"], [])
-
-
 def test_update_of_machine_is_previewed_and_refused(plugin: SimResourceProvider) -> None:
     def update(*, preview: bool) -> api.UpdateResponse:
         request = api.UpdateRequest(URN, "sim-1", {}, properties(), 0.0, [], preview)
@@ -132,3 +75,43 @@ def test_invalid_inputs_are_refused_by_name(plugin: SimResourceProvider) -> None
 def test_creation_is_refused_without_file() -> None:
     with pytest.raises(SourceUnreachable, match="sim:path"):
         create(SimResourceProvider())
+
+
+def test_plugin_creates_reads_and_deletes_a_machine(
+    plugin: SimResourceProvider, cloud: SimCloud
+) -> None:
+    create(plugin, preview=True)
+    assert names_in(cloud) == []
+
+    created = create(plugin)
+    with pytest.raises(CreationRefused, match="uniqueness_error"):
+        create(plugin)
+    found, missing = (
+        asyncio.run(plugin.read(api.ReadRequest(URN, name, {}, {}))) for name in ("sim-1", "sim-9")
+    )
+    assert (created.resource_id, cloud.read("sim-1")) == ("sim-1", ONE)
+    assert (found.resource_id, found.inputs) == ("sim-1", properties())
+    assert missing.resource_id == ""
+
+    asyncio.run(plugin.delete(api.DeleteRequest(URN, "sim-1", {}, 0.0)))
+    assert names_in(cloud) == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "diffs", "replaces"),
+    [
+        ({}, [], []),
+        ({"type": "ccx63"}, ["type"], ["type"]),
+        ({"labels": {"fleet": "debian"}}, ["labels"], []),
+    ],
+)
+def test_diff_has_changed_inputs_and_replacing_ones(
+    plugin: SimResourceProvider, inputs: dict[str, object], diffs: list[str], replaces: list[str]
+) -> None:
+    answer = diff(plugin, **inputs)
+
+    assert (answer.changes, answer.diffs or [], answer.replaces or []) == (
+        bool(diffs),
+        diffs,
+        replaces,
+    )
