@@ -1,19 +1,22 @@
 """When a machine of a cloud is ready for a ticket, and when it failed to become so."""
 
-import pytest
+from pathlib import Path
 
-from fleet.model.facts import Machine, MachineState, World
+import pytest
+import yaml
+
+from fleet.model.facts import Machine, World
 from fleet.model.plan import Create, Delete, Drain, Reason
 from fleet.model.tickets import Ticket
 from fleet.planner.failures import settle
 from fleet.planner.inventory import take_inventory
-from fleet.planner.units import UnitState
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
 from fleet.tickets.handout import TicketAssigner
 from tests.builders import NOW, a_listing, a_machine, a_stack, ago, an_attempt, some_inputs
+from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
 
@@ -23,7 +26,6 @@ CLOUDS = {
     "hcloud": {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}},
     "aws": {"kind": "aws", "region": "eu-central-1", "ssh_from": ["192.0.2.0/24"]},
 }
-clouds = pytest.mark.parametrize("kind", CLOUDS)
 
 
 def a_cloud_fleet(kind: str = "hcloud", ready: object = READY, **pool: object) -> Fleet:
@@ -75,65 +77,6 @@ def a_world(
     return World.model_validate(seen | overrides)
 
 
-def state_of(fleet: Fleet, machine: Machine, *tenancies: Tenancy) -> UnitState:
-    """Return what the one machine of the pool is."""
-    (unit,) = take_inventory(fleet, a_world(fleet, machine, tenancies=tenancies))["powerful"].units
-    return unit.state
-
-
-@clouds
-@pytest.mark.parametrize(
-    ("ready", "seen", "state"),
-    [
-        (None, {}, UnitState.IDLE),
-        (None, {"address": None}, UnitState.STARTING),
-        (None, {"state": MachineState.STARTING}, UnitState.STARTING),
-        (READY, {}, UnitState.STARTING),
-        (READY, {"misses": 1}, UnitState.STARTING),
-        (READY, {"misses": 0, "was_ready": True}, UnitState.IDLE),
-        (READY, {"misses": 2, "was_ready": True}, UnitState.IDLE),
-        (
-            READY,
-            {"misses": 0, "was_ready": True, "state": MachineState.STOPPED},
-            UnitState.STOPPED,
-        ),
-    ],
-)
-def test_machine_is_ready_when_running_addressed_and_reachable(
-    kind: str, ready: object, seen: dict[str, object], state: UnitState
-) -> None:
-    assert state_of(a_cloud_fleet(kind, ready), a_server(**seen)) is state
-
-
-@pytest.mark.parametrize(
-    ("seen", "state"),
-    [
-        ({"misses": 4}, UnitState.NEVER_REGISTERED),
-        ({"state": MachineState.STARTING}, UnitState.NEVER_REGISTERED),
-        ({"address": None}, UnitState.NEVER_REGISTERED),
-        ({"misses": None}, UnitState.STARTING),
-    ],
-    ids=["it does not answer", "it does not start", "it has no address", "nobody looked"],
-)
-def test_unready_machine_is_a_failed_boot_unless_unchecked(
-    seen: dict[str, object], state: UnitState
-) -> None:
-    late = a_server(created_at=ago(minutes=6), **seen)
-
-    assert state_of(a_cloud_fleet(), late) is state
-
-
-@pytest.mark.parametrize(
-    ("looked", "state"),
-    [(4, UnitState.STARTING), (6, UnitState.NEVER_REGISTERED), (119, UnitState.NEVER_REGISTERED)],
-    ids=["its time has not passed since", "it has", "since its boot"],
-)
-def test_ready_time_restarts_when_checks_were_lost(looked: int, state: UnitState) -> None:
-    old = a_server(created_at=ago(hours=2), misses=1, looked_since=ago(minutes=looked))
-
-    assert state_of(a_cloud_fleet(), old) is state
-
-
 def test_unready_machine_is_deleted_as_failed_boot_of_image() -> None:
     fleet, late = a_cloud_fleet(), a_server(created_at=ago(minutes=6), misses=3)
     tried = an_attempt(pool="powerful", worker=NAME, at=ago(minutes=6), result="starting")
@@ -147,46 +90,6 @@ def test_unready_machine_is_deleted_as_failed_boot_of_image() -> None:
     assert tells(delete.because, "port 22", "ready.within", "5m")
     (ended,) = settle(fleet, world, take_inventory(fleet, world))
     assert (ended.result, ended.detail) == ("failed", delete.because)
-
-
-def test_reachable_machine_gets_first_ticket() -> None:
-    fleet = a_cloud_fleet()
-    tickets = (a_ticket(1), a_ticket(2))
-    world = a_world(fleet, a_server(misses=0, was_ready=True))
-
-    assert [
-        each.ticket for each in TicketAssigner(fleet, world).assign("tickets", tickets).leases
-    ] == [1]
-
-
-@pytest.mark.parametrize("misses", [1, 2, 3])
-def test_unreachable_machine_is_not_assigned(misses: int) -> None:
-    fleet = a_cloud_fleet()
-    world = a_world(fleet, a_server(misses=misses, was_ready=True))
-
-    assert not TicketAssigner(fleet, world).assign("tickets", (a_ticket(1),)).leases
-
-
-@pytest.mark.parametrize(
-    "seen",
-    [
-        {"state": MachineState.STOPPING, "misses": 0},
-        {"state": MachineState.STARTING, "address": None, "misses": 0},
-        {"misses": None},
-    ],
-    ids=["it ends", "it reboots", "nobody looked"],
-)
-def test_reserved_machine_is_assigned_only_while_reachable(seen: dict[str, object]) -> None:
-    fleet = a_cloud_fleet(reuse={"opportunity": "30m"})
-    kept = a_tenancy(machine=NAME, uses=1, sandbox="ada/ping", since=ago(minutes=1))
-    next_one = a_ticket(2, sandbox="ada/ping")
-
-    def leased(machine: Machine) -> int:
-        world = a_world(fleet, machine, tickets=(next_one,), tenancies=(kept,))
-        return len(TicketAssigner(fleet, world).assign("tickets", (next_one,)).leases)
-
-    assert leased(a_server(was_ready=True, misses=0)) == 1
-    assert leased(a_server(was_ready=True, **seen)) == 0
 
 
 def test_machine_is_drained_after_three_failed_checks() -> None:
@@ -209,15 +112,6 @@ def test_machine_with_ticket_is_kept_when_unreachable() -> None:
     assert not [each for each in reconcile(fleet, world).actions if each.action == "delete"]
 
 
-def test_tenancy_of_older_machine_does_not_affect_starting_one() -> None:
-    fleet, now = a_cloud_fleet(), ago(minutes=1)
-    before = a_tenancy(machine=NAME, uses=1, disabled=True, since=ago(hours=2))
-
-    state = state_of(fleet, a_server(created_at=now, misses=1), before)
-
-    assert state is UnitState.STARTING
-
-
 def test_formerly_ready_machine_is_a_failed_livecheck() -> None:
     fleet = a_cloud_fleet()
     tried = an_attempt(pool="powerful", worker=NAME, at=ago(hours=2), result="registered")
@@ -229,3 +123,36 @@ def test_formerly_ready_machine_is_a_failed_livecheck() -> None:
 
     assert delete.reason is Reason.LIVECHECK_FAILED
     assert tells(delete.because, "port 22")
+
+
+CASES = [*read_blocks(Path(__file__).parent / "ready")]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_machine_is_ready_as_in_its_case(case: Block) -> None:
+    ready, machine = case.parts
+    for kind in CLOUDS:
+        fleet = a_cloud_fleet(kind, READY if ready else None, reuse={"opportunity": "30m"})
+        assert outcome_of(fleet, machine.split()) == case.result
+
+
+def outcome_of(fleet: Fleet, words: list[str]) -> str:
+    """Return the state of the machine, and the ticket that gets it."""
+    pairs = (word.partition("=")[::2] for word in words if "=" in word)
+    seen = {key: yaml.safe_load(value) for key, value in pairs}
+    for key, said in (("made", "created_at"), ("looked", "looked_since")):
+        if key in seen:
+            seen[said] = ago(minutes=seen.pop(key))
+    if states := {"starting", "stopped", "stopping"} & {*words}:
+        seen["state"] = states.pop()
+    tenancies = []
+    if "kept" in words:
+        kept = {"uses": 1, "sandbox": "s", "since": ago(minutes=1)}
+        tenancies.append(a_tenancy(machine=NAME, **kept))
+    if "older" in words:
+        tenancies.append(a_tenancy(machine=NAME, uses=1, disabled=True, since=ago(hours=2)))
+    tickets = (a_ticket(1), a_ticket(2, sandbox="s"))
+    world = a_world(fleet, a_server(**seen), tickets=tickets, tenancies=tuple(tenancies))
+    (unit,) = take_inventory(fleet, world)["powerful"].units
+    leases = TicketAssigner(fleet, world).assign("tickets", tickets).leases
+    return ", ".join((unit.state, *(f"given to {each.ticket}" for each in leases)))

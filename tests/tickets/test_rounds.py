@@ -6,11 +6,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from fleet.apply.observe import Sources
+from fleet.apply.observe import Sequential, Sources
+from fleet.apply.satellites import SeenRun, TicketSources
 from fleet.model.facts import Listing, Stack, Unknown, World
 from fleet.model.tickets import Given, Leased, TicketState, close
 from fleet.ports import Engine
-from fleet.tickets.rounds import fill, hand_out_all
+from fleet.reconcile import reconcile
+from fleet.tickets.rounds import fill, hand_out_again, hand_out_all, note_waits
 from tests.builders import NOW, a_listing, a_stack, some_inputs
 from tests.builders.sentences import tells
 from tests.builders.stores import new_store
@@ -94,35 +96,6 @@ def _no_engine(provider: str) -> Engine:
     raise AssertionError(provider)
 
 
-def test_machine_absent_from_one_listing_is_kept_by_its_stack() -> None:
-    farm = Farm()
-    farm.use()
-
-    farm.run(a_listing(), at=LATER)
-    farm.run(listing_of(), at=LATER)
-
-    assert farm.bob_has() == ""
-
-
-def test_machine_stays_recorded_while_a_stack_is_unreadable() -> None:
-    farm = Farm()
-    farm.use()
-
-    farm.run(a_listing(), at=LATER, stacks={"powerful": Unknown(unknown="no such provider")})
-    farm.run(listing_of(), at=LATER)
-
-    assert farm.bob_has() == ""
-
-
-def test_machine_without_listing_and_stack_is_forgotten() -> None:
-    farm = Farm()
-    farm.use()
-
-    farm.run(a_listing(), at=LATER, stacks={})
-
-    assert farm.desk.known == {}
-
-
 def test_new_machine_with_name_of_disabled_one_is_assigned() -> None:
     farm = Farm()
     farm.use()
@@ -148,91 +121,6 @@ def test_refused_lease_is_reported_and_run_continues() -> None:
     assert NAME in line
 
 
-def test_released_machine_is_cleaned_once() -> None:
-    farm = Farm()
-    farm.use()
-
-    farm.run(listing_of(), at=LATER)
-    farm.run(listing_of(), at=LATER)
-
-    assert farm.cleaner.cleaned == [NAME]
-
-
-def test_each_step_is_in_journal_before_its_execution() -> None:
-    farm = Farm()
-    farm.use()
-
-    farm.run(listing_of(), at=LATER)
-
-    assert farm.noted == [
-        f"queue tickets: give {NAME} to ticket 1",
-        f"provider desk: release {NAME}",
-    ]
-
-
-def test_uncleaned_machine_is_reported_and_not_reassigned() -> None:
-    farm = Farm()
-    farm.use()
-    carol = farm.desk.open(a_ticket(sandbox="alice"))
-    farm.cleaner.troubles[NAME] = "release ended with status 1: no room"
-
-    farm.run(listing_of(), at=LATER)
-
-    assert farm.desk.all[carol].machine == ""
-    assert farm.desk.known[NAME].draining
-    assert farm.said[-1].startswith(f"powerful: {NAME} ")
-    assert tells(farm.said[-1], "release", "ended", "1")
-
-
-def test_machine_without_check_result_waits_for_check() -> None:
-    farm = Farm()
-    farm.use()
-    carol = farm.desk.open(a_ticket(sandbox="alice"))
-    farm.cleaner.untried.add(NAME)
-    farm.run(listing_of(), at=LATER)
-    assert farm.desk.all[carol].machine == ""
-    assert farm.said[-1].startswith(f"powerful: {NAME} ")
-    assert tells(farm.said[-1], "release", "started")
-
-    farm.cleaner.untried.clear()
-    farm.run(listing_of(), at=LATER)
-
-    assert farm.desk.all[carol].machine == NAME
-
-
-def test_machine_with_failed_livecheck_is_not_assigned() -> None:
-    farm = Farm()
-    number = farm.desk.open(a_ticket())
-    farm.cleaner.doubts.add(NAME)
-
-    farm.run(listing_of())
-
-    assert farm.desk.all[number].machine == ""
-
-
-def test_failed_livechecks_fail_the_ticket_of_the_machine() -> None:
-    farm = Farm()
-    number = farm.desk.open(a_ticket())
-    farm.run(listing_of())
-
-    farm.run(listing_of(state="failed"), at=LATER)
-
-    ticket = farm.desk.all[number]
-    assert ticket.state is TicketState.FAILED
-    assert NAME in ticket.because
-    assert farm.cleaner.cleaned == []
-
-
-def test_answer_contains_data_of_provider() -> None:
-    farm = Farm(answer="{name} {host}:{port} {data}")
-    number = farm.desk.open(a_ticket())
-    farm.cleaner.told = {"port": "2222", "data": "as root"}
-
-    farm.run(listing_of(address="192.0.2.1"))
-
-    assert farm.desk.all[number].answer == f"{NAME} 192.0.2.1:2222 as root"
-
-
 def test_last_work_is_charged_when_machine_is_reassigned() -> None:
     farm = Farm()
     farm.fleet = farm.desk.fleet = a_ticket_fleet(pool={"reuse": {"opportunity": "30m"}})
@@ -250,7 +138,86 @@ def test_last_work_is_charged_when_machine_is_reassigned() -> None:
     assert (workers[0].ended.work.team, workers[0].ended.at) == ("blue", LATER)
 
 
-TOLD = {"name": "m-1", "host": "192.0.2.1", "pool": "powerful", "data": "user: ci"}
+@pytest.mark.parametrize(
+    ("stacks", "known"),
+    [
+        (RECORDED, [NAME]),
+        ({"powerful": Unknown(unknown="no such provider")}, [NAME]),
+        ({}, []),
+    ],
+    ids=["in its stack", "its stack is unreadable", "in none"],
+)
+def test_machine_absent_from_a_listing_is_kept_by_its_stack(
+    stacks: dict[str, Stack | Unknown], known: list[str]
+) -> None:
+    farm = Farm()
+    farm.use()
+
+    farm.run(a_listing(), at=LATER, stacks=stacks)
+
+    assert [*farm.desk.known] == known
+    farm.run(listing_of(), at=LATER)
+    assert farm.bob_has() == ("" if known else NAME)
+
+
+def test_released_machine_is_cleaned_once_after_a_note() -> None:
+    farm = Farm()
+    farm.use()
+
+    farm.run(listing_of(), at=LATER)
+    farm.run(listing_of(), at=LATER)
+
+    assert farm.cleaner.cleaned == [NAME]
+    assert farm.noted == [
+        f"queue tickets: give {NAME} to ticket 1",
+        f"provider desk: release {NAME}",
+    ]
+
+
+@pytest.mark.parametrize("is_tried", [True, False])
+def test_uncleaned_machine_is_reported_and_not_reassigned(*, is_tried: bool) -> None:
+    farm = Farm()
+    farm.use()
+    carol = farm.desk.open(a_ticket(sandbox="alice"))
+    if is_tried:
+        farm.cleaner.troubles[NAME] = "release ended with status 1: no room"
+    else:
+        farm.cleaner.untried.add(NAME)
+
+    farm.run(listing_of(), at=LATER)
+
+    assert (farm.desk.all[carol].machine, farm.desk.known[NAME].draining) == ("", is_tried)
+    assert farm.said[-1].startswith(f"powerful: {NAME} ")
+    assert tells(farm.said[-1], "release", *(("ended", "1") if is_tried else ("started",)))
+    farm.cleaner.untried.clear()
+    farm.run(listing_of(), at=LATER)
+    assert farm.desk.all[carol].machine == ("" if is_tried else NAME)
+
+
+def test_failed_livechecks_fail_the_ticket_of_the_machine() -> None:
+    farm = Farm()
+    number = farm.desk.open(a_ticket())
+    farm.cleaner.doubts.add(NAME)
+    farm.run(listing_of())
+    assert farm.desk.all[number].machine == ""
+    farm.cleaner.doubts.clear()
+    farm.run(listing_of())
+
+    farm.run(listing_of(state="failed"), at=LATER)
+
+    ticket = farm.desk.all[number]
+    assert (ticket.state, farm.cleaner.cleaned) == (TicketState.FAILED, [])
+    assert NAME in ticket.because
+
+
+def test_answer_contains_data_of_provider() -> None:
+    farm = Farm(answer="{name} {host}:{port} {data}")
+    number = farm.desk.open(a_ticket())
+    farm.cleaner.told = {"port": "2222", "data": "as root"}
+
+    farm.run(listing_of(address="192.0.2.1"))
+
+    assert farm.desk.all[number].answer == f"{NAME} 192.0.2.1:2222 as root"
 
 
 @pytest.mark.parametrize(
@@ -259,20 +226,23 @@ TOLD = {"name": "m-1", "host": "192.0.2.1", "pool": "powerful", "data": "user: c
         ("{host}", "192.0.2.1"),
         ("ssh -p {port} root@{host}", "ssh -p 22 root@192.0.2.1"),
         ("host: {host}\nname: {name}\n", "host: 192.0.2.1\nname: m-1"),
-        ("{pool}: {data}", "powerful: user: ci"),
+        ("{pool}: {data}", "powerful: {name}"),
     ],
 )
-def test_answer_contains_values_of_machine(template: str, answer: str) -> None:
-    assert fill(template, TOLD) == answer
+def test_answer_contains_values_of_machine_once(template: str, answer: str) -> None:
+    told = {"name": "m-1", "host": "192.0.2.1", "pool": "powerful", "data": "{name}"}
+
+    assert fill(template, told) == answer
+    assert fill("[{data}] {port}", {"name": "m-1", "port": "2222"}) == "[] 2222"
 
 
-def test_answer_has_given_port() -> None:
-    assert fill("{host}:{port}", TOLD | {"port": "2222"}) == "192.0.2.1:2222"
+def test_nothing_is_handed_out_without_ticket_queues() -> None:
+    fleet, said = a_ticket_fleet(), list[str]()
+    world = World(fleet="debian-ci", time=NOW, providers={"desk": Unknown(unknown="not read")})
+    sources = TicketSources({}, {}, new_store(), Sequential())
+    seen = SeenRun(fleet, world, sources, NOW)
 
-
-def test_answer_values_are_not_expanded_again() -> None:
-    assert fill("{data}", TOLD | {"data": "{name}"}) == "{name}"
-
-
-def test_missing_answer_value_is_empty() -> None:
-    assert fill("[{data}]", {"name": "m-1"}) == "[]"
+    assert hand_out_all(fleet, world, sources, said.append, said.append) == world
+    assert not hand_out_again(seen, Sequential(), NOW, said.append, said.append)
+    note_waits(fleet, world, reconcile(fleet, world), sources)
+    assert said == []

@@ -1,6 +1,6 @@
 """What the database keeps of tickets and their machines, and the desk that reads it."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -12,21 +12,11 @@ from fleet.schema.rules import SOURCE_CHROOT
 from fleet.state.store import Store
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.store import DatabaseTickets
-from tests.builders import NOW
+from tests.builders import NOW, an_attempt
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
+from tests.fakes.engine import FixedClock
 
 LATER = NOW + timedelta(minutes=1)
-
-
-class Hands:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.time = NOW
-
-    def now(self) -> datetime:
-        """Return what the test said."""
-        return self.time
 
 
 class Counted(DatabaseTickets):
@@ -41,11 +31,6 @@ class Counted(DatabaseTickets):
 
 
 @pytest.fixture
-def clock() -> Hands:
-    return Hands()
-
-
-@pytest.fixture
 def book(tmp_path: Path) -> DatabaseTickets:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
@@ -53,7 +38,7 @@ def book(tmp_path: Path) -> DatabaseTickets:
 
 
 @pytest.fixture
-def desk(book: DatabaseTickets, clock: Hands) -> StoredTicketDesk:
+def desk(book: DatabaseTickets, clock: FixedClock) -> StoredTicketDesk:
     return StoredTicketDesk(a_ticket_fleet(), book, clock)
 
 
@@ -72,34 +57,11 @@ def test_deleted_machine_keeps_tenancy_when_clock_is_ahead(
     assert tenancy.since == ahead
 
 
-def test_tenancy_drains_since_first_drain(
-    desk: StoredTicketDesk, book: DatabaseTickets, clock: Hands
-) -> None:
-    desk.drain("m1")
-    clock.time = LATER
-
-    desk.drain("m1")
-
-    assert [tenancy.since for tenancy in book.tenancies()] == [NOW]
-
-
-def test_drain_of_new_machine_ignores_older_one_of_its_name(
-    desk: StoredTicketDesk, book: DatabaseTickets, clock: Hands
-) -> None:
-    desk.drain("m1")
-    desk.disable("m1")
-    clock.time = LATER
-
-    desk.drain("m1")
-
-    assert [tenancy.since for tenancy in book.tenancies()] == [LATER]
-
-
 def test_settle_does_not_read_tickets_again(tmp_path: Path, book: DatabaseTickets) -> None:
     number = book.open(a_ticket(), most=9, most_of_submitter=9).id
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     counted = Counted(store.begin, "tickets")
-    desk = StoredTicketDesk(a_ticket_fleet(), counted, Hands())
+    desk = StoredTicketDesk(a_ticket_fleet(), counted, FixedClock(NOW))
 
     desk.read(NOW)
     (ticket,) = desk.settle(NOW, None)
@@ -127,12 +89,10 @@ def test_oldest_ended_tickets_are_deleted_when_there_are_many(
 
 
 def test_closed_tickets_record_durations_by_machine_type(
-    book: DatabaseTickets, clock: Hands
+    book: DatabaseTickets, clock: FixedClock
 ) -> None:
-    def made() -> tuple[Attempt, ...]:
-        return (an_attempt("m1", "ccx33"), an_attempt("m2", "ccx63"))
-
-    desk = StoredTicketDesk(a_ticket_fleet(), book, clock, made)
+    tries = (made("m1", "ccx33"), made("m2", "ccx63"))
+    desk = StoredTicketDesk(a_ticket_fleet(), book, clock, lambda: tries)
     for machine, package, hours in (
         *(("m1", "chromium", 20), ("m1", "chromium", 22), ("m2", "chromium", 3)),
         *(("m2", "hello", 1), ("gone", "chromium", 9), ("m1", "", 9)),
@@ -147,37 +107,6 @@ def test_closed_tickets_record_durations_by_machine_type(
         ("chromium", "ccx33", (20 * 3600, 22 * 3600)),
         ("chromium", "ccx63", (3 * 3600,)),
     ]
-
-
-def test_only_complete_builds_of_closed_tickets_count(book: DatabaseTickets, clock: Hands) -> None:
-    desk = StoredTicketDesk(a_ticket_fleet(), book, clock, lambda: (an_attempt("m1", "ccx33"),))
-    had(desk, book, build_of("chromium", SOURCE_CHROOT), "m1", 1)
-    had(desk, book, build_of("chromium"), "m1", 5)
-    had(desk, book, build_of("chromium")._replace(built=False), "m1", 2)
-    had(desk, book, build_of("chromium", ""), "m1", 3)
-    for chroot in ("c", SOURCE_CHROOT, ""):
-        book.open(build_of("chromium", chroot), most=9, most_of_submitter=9)
-
-    demand = desk.read(LATER).demand
-
-    assert isinstance(demand, Demand)
-    assert [(each.task, each.seconds) for each in demand.runs] == [
-        ("build", (5 * 3600,)),
-        ("source", (3600,)),
-    ]
-    assert [each.task for each in demand.requests] == ["build", "source", ""]
-
-
-def test_packages_of_copr_have_runs_of_tickets(book: DatabaseTickets, clock: Hands) -> None:
-    copr = {"kind": "copr", "url": "https://copr.example", "tickets": "tickets"}
-    fleet = a_ticket_fleet(queues={"tickets": {"kind": "tickets"}, "copr": copr})
-    desk = StoredTicketDesk(fleet, book, clock, lambda: (an_attempt("m1", "ccx33"),))
-    had(desk, book, build_of("chromium"), "m1", 5)
-
-    demand = desk.read(LATER).demand
-
-    assert isinstance(demand, Demand)
-    assert [(each.task, each.package) for each in demand.runs] == [("build", "chromium")]
 
 
 def had(
@@ -195,14 +124,52 @@ def build_of(package: str, chroot: str = "c") -> Ticket:
     return a_ticket(project="ping", chroot=chroot, package=package, sandbox="ada/ping", built=True)
 
 
-def an_attempt(worker: str, kind: str) -> Attempt:
-    return Attempt.model_validate(
-        {
-            "pool": "powerful",
-            "worker": worker,
-            "type": kind,
-            "image": "host-1",
-            "at": NOW - timedelta(days=1),
-            "result": "registered",
-        }
-    )
+@pytest.fixture
+def clock() -> FixedClock:
+    return FixedClock(NOW)
+
+
+def test_tenancy_drains_since_first_drain_of_its_machine(
+    desk: StoredTicketDesk, book: DatabaseTickets, clock: FixedClock
+) -> None:
+    desk.drain("m1")
+    clock.moment = LATER
+    desk.drain("m1")
+    first = [tenancy.since for tenancy in book.tenancies()]
+
+    desk.disable("m1")
+    clock.moment = LATER + timedelta(minutes=1)
+    desk.drain("m1")
+
+    assert (first, [tenancy.since for tenancy in book.tenancies()]) == ([NOW], [clock.moment])
+
+
+def test_only_complete_builds_of_closed_tickets_count(
+    book: DatabaseTickets, clock: FixedClock
+) -> None:
+    copr = {"kind": "copr", "url": "https://copr.example", "tickets": "tickets"}
+    fleet = a_ticket_fleet(queues={"tickets": {"kind": "tickets"}, "copr": copr})
+    desks = [
+        StoredTicketDesk(each, book, clock, lambda: (made("m1", "ccx33"),))
+        for each in (a_ticket_fleet(), fleet)
+    ]
+    had(desks[0], book, build_of("chromium", SOURCE_CHROOT), "m1", 1)
+    had(desks[0], book, build_of("chromium"), "m1", 5)
+    had(desks[0], book, build_of("chromium")._replace(built=False), "m1", 2)
+    had(desks[0], book, build_of("chromium", ""), "m1", 3)
+    for chroot in ("c", SOURCE_CHROOT, ""):
+        book.open(build_of("chromium", chroot), most=9, most_of_submitter=9)
+
+    # Packages of a Copr have the runs of its tickets too.
+    for desk in desks:
+        demand = desk.read(LATER).demand
+        assert isinstance(demand, Demand)
+        assert [(each.task, each.seconds) for each in demand.runs] == [
+            ("build", (5 * 3600,)),
+            ("source", (3600,)),
+        ]
+        assert [each.task for each in demand.requests] == ["build", "source", ""]
+
+
+def made(worker: str, kind: str) -> Attempt:
+    return an_attempt(pool="powerful", worker=worker, type=kind, image="host-1")

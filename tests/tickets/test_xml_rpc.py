@@ -70,10 +70,9 @@ def post(body: bytes, *headers: str) -> bytes:
     return "\r\n".join(lines).encode() + body
 
 
-def test_call_gets_a_response(server: XmlRpcServer) -> None:
-    answer = OldClient(server.url).call("anything", 1, "a", ["b"], {"c": False})
-
-    assert answer == ["anybody 127.0.0.1", "anything", 1, "a", ["b"], {"c": False}]
+def basic(said: str) -> str:
+    """Return what a client with a name and a token in its URL sends."""
+    return f"Basic {b64encode(said.encode()).decode()}"
 
 
 def test_invalid_xml_characters_are_replaced() -> None:
@@ -85,16 +84,11 @@ def test_invalid_xml_characters_are_replaced() -> None:
     assert answer == "host: \ufffd[32mbuilder-1\ufffd[0m\ufffd \ufffd\n"
 
 
-@pytest.mark.parametrize("body", [BOMB, OUTSIDE], ids=["bomb", "outside"])
-def test_document_type_declaration_is_refused(body: str, server: XmlRpcServer) -> None:
-    answer = send(server, post(body.encode()))
-
-    assert b"document type" in answer
-
-
 @pytest.mark.parametrize(
     "body",
     [
+        BOMB.encode(),
+        OUTSIDE.encode(),
         b"",
         b"no XML",
         b"<methodCall>",
@@ -114,6 +108,7 @@ def test_invalid_call_gets_a_fault(body: bytes, server: XmlRpcServer) -> None:
 
     assert answer.startswith(b"HTTP/1.0 200")
     assert b"<fault>" in answer
+    assert (b"document type" in answer) == (b"<!DOCTYPE" in body)
 
 
 @given(
@@ -162,43 +157,6 @@ def test_any_request_is_a_call_or_a_fault(pieces: list[str]) -> None:
         assert isinstance(name, str)
 
 
-def test_too_long_call_is_refused(server: XmlRpcServer) -> None:
-    with pytest.raises(ProtocolError) as caught:
-        OldClient(server.url).call("x", "a" * MOST_BYTES)
-
-    assert caught.value.errcode == 413
-
-
-@pytest.mark.parametrize("length", ["1000000000", "1" * 30, "9" * 5_000])
-def test_call_is_too_long_at_any_number_of_digits(length: str, server: XmlRpcServer) -> None:
-    head = f"POST / HTTP/1.0\r\nContent-Length: {length}\r\n\r\n".encode()
-
-    assert send(server, head, b"a" * 2**20).startswith(b"HTTP/1.0 413")
-
-
-def test_leading_zeros_of_a_length_do_not_count(server: XmlRpcServer) -> None:
-    body = dumps(("a",), "x").encode()
-
-    answer = send(server, post(body).replace(b"Length: ", b"Length: 0000000000"))
-
-    assert b"anybody 127.0.0.1" in answer
-
-
-@pytest.mark.parametrize("length", ["", "-1", "x", "²"])
-def test_call_without_content_length_is_refused(length: str, server: XmlRpcServer) -> None:
-    answer = send(server, f"POST / HTTP/1.0\r\nContent-Length: {length}\r\n\r\n".encode("latin-1"))
-
-    assert answer.startswith(b"HTTP/1.0 411")
-
-
-def test_aborted_call_does_not_affect_others(server: XmlRpcServer) -> None:
-    at = urlsplit(server.url)
-    with socket.create_connection((at.hostname, at.port or 0)) as connection:
-        connection.sendall(b"POST / HTTP/1.0\r\nContent-Length: 100\r\n\r\n<method")
-
-    assert OldClient(server.url).call("x") == ["anybody 127.0.0.1", "x"]
-
-
 def test_other_method_than_post_is_refused(server: XmlRpcServer) -> None:
     for line, status in ((b"GET /", b"404"), (b"PUT /", b"501"), (b"GET /healthz", b"200")):
         assert status in send(server, line + b" HTTP/1.0\r\n\r\n").splitlines()[0]
@@ -233,53 +191,6 @@ def test_slow_client_has_limited_time() -> None:
     assert 0 < letters < 200
 
 
-# who asks
-
-
-def basic(said: str) -> str:
-    """Return what a client with a name and a token in its URL sends."""
-    return f"Basic {b64encode(said.encode()).decode()}"
-
-
-def test_client_is_identified_by_its_token() -> None:
-    assert find_client(basic("copr:an-invented-token"), TOKENS) == "copr"
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        None,
-        "",
-        basic("copr:wrong"),
-        basic("copr:"),
-        basic("empty:"),
-        basic("nobody:an-invented-token"),
-        basic(":"),
-        "Basic x",
-        "Basic ÿ",
-        f"Basic {b64encode(bytes([255])).decode()}",
-        "Bearer an-invented-token",
-    ],
-)
-def test_client_without_valid_token_is_unknown(said: str | None) -> None:
-    assert find_client(said, TOKENS) is None
-
-
-def test_all_callers_are_one_client_without_tokens() -> None:
-    assert find_client(None, {}) == "anybody"
-
-
-def test_call_without_token_gets_401_with_format() -> None:
-    with XmlRpcServer(("127.0.0.1", 0), echo, tokens=TOKENS) as server:
-        answer = send(server, post(dumps((), "x").encode()))
-
-    assert answer.startswith(b"HTTP/1.0 401")
-    assert b"NAME:TOKEN" in answer
-
-
-# what one client costs the others
-
-
 def threads() -> int:
     return threading.active_count()
 
@@ -307,23 +218,6 @@ def test_silent_connections_use_no_thread_and_no_capacity(said: str) -> None:
 
         assert threads() <= before + 1
         assert OldClient(server.url).call("x") == ["anybody 127.0.0.1", "x"]
-
-
-def test_silent_connection_ends_after_timeout() -> None:
-    bounds = Bounds(patience=0.2)
-    with XmlRpcServer(("127.0.0.1", 0), echo, bounds=bounds) as server:
-        assert send(server) == b""
-
-
-def test_request_in_pieces_gets_a_response(server: XmlRpcServer) -> None:
-    whole = post(dumps((), "x").encode())
-
-    with connected(server) as connection:
-        for at in range(len(whole)):
-            connection.sendall(whole[at : at + 1])
-        answer = connection.recv(65536)
-
-    assert answer.startswith(b"HTTP/1.0 200")
 
 
 def test_waiting_calls_of_one_client_leave_capacity_for_others() -> None:
@@ -374,12 +268,6 @@ def test_wrong_tokens_are_counted_reported_and_delayed() -> None:
     assert not any("an-invented-token" in line or "wrong token in 5" in line for line in noted)
 
 
-def test_request_without_a_token_is_not_counted() -> None:
-    with XmlRpcServer(("127.0.0.1", 0), echo, tokens=TOKENS) as server:
-        assert send(server, post(b"")).startswith(b"HTTP/1.0 401")
-        assert server.wrong_tokens == 0
-
-
 def timed(act: Callable[[], bytes]) -> tuple[float, bytes]:
     began = time.monotonic()
     answer = act()
@@ -402,25 +290,75 @@ def test_capacity_remains_when_every_client_uses_its_maximum(clients: int) -> No
     assert sum(places.take("again") for _ in range(100)) == 75
 
 
-def test_wrong_tokens_of_many_networks_are_reported_in_one_line() -> None:
+def test_call_gets_a_response_in_any_pieces(server: XmlRpcServer) -> None:
+    with connected(server) as aborted:
+        aborted.sendall(b"POST / HTTP/1.0\r\nContent-Length: 100\r\n\r\n<method")
+    answer = OldClient(server.url).call("anything", 1, "a", ["b"], {"c": False})
+    assert answer == ["anybody 127.0.0.1", "anything", 1, "a", ["b"], {"c": False}]
+
+    whole = post(dumps(("a",), "x").encode())
+    letters = [whole[at : at + 1] for at in range(len(whole))]
+    for pieces in (letters, [whole.replace(b"Length: ", b"Length: 0000000000")]):
+        assert b"anybody 127.0.0.1" in send(server, *pieces)
+
+
+@pytest.mark.parametrize(
+    ("length", "status"),
+    [
+        *((length, 413) for length in ("1000000000", "1" * 30, "9" * 5_000)),
+        *((length, 411) for length in ("", "-1", "x", "²")),
+    ],
+)
+def test_call_without_a_possible_length_is_refused(
+    length: str, status: int, server: XmlRpcServer
+) -> None:
+    head = f"POST / HTTP/1.0\r\nContent-Length: {length}\r\n\r\n".encode("latin-1")
+    body = b"a" * 2**20 if status == 413 else b""
+
+    assert send(server, head, body).startswith(b"HTTP/1.0 %d" % status)
+    with pytest.raises(ProtocolError) as caught:
+        OldClient(server.url).call("x", "a" * MOST_BYTES)
+    assert caught.value.errcode == 413
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(None, "", "Basic x", "Basic ÿ", "Bearer an-invented-token"),
+        *(basic(f"{name}:{token}") for name, token in (("copr", "wrong"), ("copr", ""))),
+        *(basic("empty:"), basic("nobody:an-invented-token"), basic(":")),
+        f"Basic {b64encode(bytes([255])).decode()}",
+    ],
+)
+def test_client_without_valid_token_is_unknown(said: str | None) -> None:
+    assert find_client(said, TOKENS) is None
+    assert find_client(basic("copr:an-invented-token"), TOKENS) == "copr"
+    assert find_client(None, {}) == "anybody"
+
+
+def test_call_without_token_gets_401_and_is_not_counted() -> None:
+    with XmlRpcServer(("127.0.0.1", 0), echo, tokens=TOKENS) as server:
+        answer = send(server, post(dumps((), "x").encode()))
+
+        assert answer.startswith(b"HTTP/1.0 401")
+        assert b"NAME:TOKEN" in answer
+        assert server.wrong_tokens == 0
+
+
+def test_silent_connection_ends_after_timeout() -> None:
+    with XmlRpcServer(("127.0.0.1", 0), echo, bounds=Bounds(patience=0.2)) as server:
+        assert send(server) == b""
+
+
+def test_wrong_tokens_are_reported_in_one_line_and_delayed() -> None:
     noted: list[str] = []
     wrong = WrongTokens(noted.append)
 
     for number in range(500):
         wrong.count(f"2001:db8:{number:x}::{number}", number / 100)
     wrong.report(70.0)
+    delays = [wrong.count("192.0.2.1", 71.0) for _ in range(20)]
 
-    assert len(noted) == 2
-    assert "499" in noted[1]
-    assert wrong.total == 500
-
-
-def test_delay_after_wrong_tokens_ends_after_a_minute() -> None:
-    wrong = WrongTokens(lambda _: None)
-
-    delays = [wrong.count("192.0.2.1", 1.0) for _ in range(20)]
-
-    assert delays[:3] == [0, 0, 0]
-    assert delays[-1] == 8
-    assert wrong.count("192.0.2.2", 1.0) == 0
-    assert wrong.count("192.0.2.1", 100.0) == 0
+    assert (len(noted), "499" in noted[1], wrong.total) == (2, True, 520)
+    assert (delays[:3], delays[-1]) == ([0, 0, 0], 8)
+    assert wrong.count("192.0.2.2", 71.0) == wrong.count("192.0.2.1", 170.0) == 0
