@@ -1,13 +1,11 @@
 """Build tickets, what is remembered of machines, and free machines, for tests."""
 
-from collections.abc import Callable, Mapping
-
 from pydantic import TypeAdapter
 
 from fleet.model.facts import Listing
-from fleet.model.tickets import Limit, Ticket
+from fleet.model.tickets import Ticket
 from fleet.schema.model import Fleet
-from fleet.tickets.assignment import Suitable, Tenancy
+from fleet.tickets.assignment import Tenancy
 from tests.builders import NOW, a_listing, a_machine, ago
 
 _TICKET = TypeAdapter(Ticket)
@@ -44,14 +42,6 @@ def listing_of(**machine: object) -> Listing:
     """Return a provider that lists one machine of `powerful`, at which no worker registers."""
     given = {"name": "debian-ci-powerful-0001", "pool": "powerful", "type": "ccx63", "id": "1"}
     return a_listing(a_machine(**(given | machine)))
-
-
-def suiting(
-    kinds: Mapping[str, int] | None = None, limits: tuple[Limit, ...] = ()
-) -> Callable[[Ticket], Suitable]:
-    """Return what says that these kinds of machines suit every ticket."""
-    suitable = Suitable({"big": 0} if kinds is None else kinds, limits)
-    return lambda _: suitable
 
 
 def a_ticket_fleet(**overrides: object) -> Fleet:
