@@ -1,10 +1,8 @@
-"""The written fakes of the ports Queue, Provider and Files."""
+"""The written fakes of the ports Queue and Provider."""
 
 from collections.abc import Mapping
 from datetime import datetime
-from fnmatch import fnmatch
 
-from fleet.errors import FileUnreadable
 from fleet.model.facts import Demand, Listing, Machine, QueueReading, Request, Unknown, Worker
 
 
@@ -46,22 +44,3 @@ class FakeProvider:
             return Unknown(unknown=self.broken)
         machines = sorted(self.fleets.get(fleet, ()), key=lambda machine: machine.name)
         return Listing(read_at=self.now, machines=tuple(machines))
-
-
-class FakeFiles:
-    """Files in memory."""
-
-    def __init__(self, files: Mapping[str, bytes]) -> None:
-        self.files = files
-
-    def read(self, name: str, limit: int) -> bytes:
-        """Return a file's bytes."""
-        if name not in self.files:
-            raise FileUnreadable(f"{name}: no such file")
-        if len(self.files[name]) > limit:
-            raise FileUnreadable(f"{name}: longer than {limit} bytes")
-        return self.files[name]
-
-    def glob(self, pattern: str) -> tuple[str, ...]:
-        """Return the names that match."""
-        return tuple(sorted(name for name in self.files if fnmatch(name, pattern)))

@@ -111,7 +111,7 @@ class FakeRig:
 
 
 class MortalCloud(SimCloud):
-    """A simulated cloud that refuses one name, or is killed after making it."""
+    """A cloud that refuses one name, or whose user is killed after making it."""
 
     refuses: str | None = None
     kills: str | None = None

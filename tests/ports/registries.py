@@ -192,12 +192,6 @@ def tables(postgres_url: str) -> Iterator[Tables]:
         yield tables
 
 
-@pytest.fixture(params=["sql", "command"])
-def debusine(request: pytest.FixtureRequest, tables: Tables, postgres_url: str) -> DebusinePlace:
-    """Return the real part, both ways."""
-    return DebusinePlace(tables, a_channel(request.param, postgres_url))
-
-
 @pytest.fixture(params=["fake", "sql", "command"])
 def place(request: pytest.FixtureRequest) -> Place:
     """Return each registry there is."""

@@ -1,6 +1,6 @@
-"""The contract of every engine: desired workers in, exactly these machines out."""
+"""The contract of Engine: desired workers in, exactly these machines out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import cast
@@ -10,6 +10,7 @@ import pytest
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.engines.parallel import yielding_engine
 from fleet.errors import PlanRefused, StackFailed
+from fleet.model.facts import WorkerInputs
 from fleet.model.user_data import write_user_data
 from fleet.ports import StackStep
 from simulators.hetzner.server import SimulatedHetzner
@@ -34,7 +35,10 @@ FIRST_TEXT, SECOND_TEXT = (
     write_user_data("https://debusine.example.org", f"the-token-of-{number}" * 4)
     for number in ("one", "two")
 )
-ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number:04}") for number in (1, 2, 3))
+NAMES = {
+    number: f"debian-builders-{nth:04}" for nth, number in enumerate(("one", "two", "three"), 1)
+}
+ONE, TWO, THREE = map(a_sim_worker, NAMES.values())
 
 
 SIMULATED = [pytest.mark.engine, pytest.mark.long]
@@ -84,92 +88,94 @@ def rig(
             yield HcloudRig(tmp_path, api)
 
 
-def test_stack_is_none_when_it_never_existed(rig: Rig) -> None:
+def up(rig: Rig, *workers: WorkerInputs, **given: str) -> list[str]:
+    """Apply these workers, with user data by the number of each; return what was done."""
+    user_data = {NAMES[number]: text for number, text in given.items()}
+    return told(rig.engine.up(rig.ref, workers, quiet, user_data))
+
+
+def told(steps: Iterable[StackStep]) -> list[str]:
+    """Return the steps in order, each worker by its number."""
+    return [f"{each.operation} {each.worker[-1]}" for each in steps]
+
+
+def machines(rig: Rig) -> str:
+    """Return the numbers of the machines that exist."""
+    return "".join(name[-1] for name in rig.machines())
+
+
+def recorded(rig: Rig) -> str:
+    """Return the numbers of the workers whose ids are recorded."""
+    return "".join(name[-1] for name in sorted(read(rig.engine, rig.ref).ids))
+
+
+def test_first_up_creates_every_worker_and_second_none(rig: Rig) -> None:
+    shown: list[StackStep] = []
     assert rig.engine.read(rig.ref) is None
+    preview = rig.engine.preview(rig.ref, [TWO, ONE])
+    assert (rig.engine.read(rig.ref), machines(rig)) == (None, "")
 
+    steps = rig.engine.up(rig.ref, [TWO, ONE], shown.append)
 
-@PARTLY
-def test_first_up_creates_every_worker(rig: Rig) -> None:
-    steps = rig.engine.up(rig.ref, [TWO, ONE], quiet)
-
-    assert steps == tuple(StackStep(worker=each.name, operation="create") for each in (ONE, TWO))
-    assert rig.machines() == [ONE.name, TWO.name]
-
-
-def test_second_up_has_no_steps(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE, TWO], quiet)
-
-    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet)
-
-    assert steps == ()
-    assert rig.machines() == [ONE.name, TWO.name]
+    stack = read(rig.engine, rig.ref)
+    assert preview == steps == tuple(sorted(shown, key=lambda step: step.worker))
+    assert (told(steps), machines(rig)) == (["create 1", "create 2"], "12")
+    assert (stack.workers, recorded(rig), stack.interrupted) == ((ONE, TWO), "12", False)
+    assert (stack.provider, stack.engine) == (rig.ref.provider, rig.engine.name)
+    assert rig.engine.preview(rig.ref, stack.workers) == ()
+    assert (up(rig, ONE, TWO), machines(rig)) == ([], "12")
 
 
 def test_up_changes_only_added_and_removed_workers(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE, TWO], quiet)
-    kept = read(rig.engine, rig.ref).ids[TWO.name]
+    up(rig, ONE, TWO)
+    before = read(rig.engine, rig.ref)
 
-    steps = rig.engine.up(rig.ref, [TWO, THREE], quiet)
+    preview = told(rig.engine.preview(rig.ref, [TWO, THREE]))
+    steps = up(rig, TWO, THREE)
 
-    assert steps == (
-        StackStep(worker=ONE.name, operation="delete"),
-        StackStep(worker=THREE.name, operation="create"),
-    )
-    assert rig.machines() == [TWO.name, THREE.name]
-    assert read(rig.engine, rig.ref).ids[TWO.name] == kept
-
-
-def test_preview_equals_steps_of_up(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE, TWO], quiet)
-
-    preview = rig.engine.preview(rig.ref, [TWO, THREE])
-
-    assert preview == rig.engine.up(rig.ref, [TWO, THREE], quiet)
+    after = read(rig.engine, rig.ref)
+    assert preview == steps == ["delete 1", "create 3"]
+    assert machines(rig) == "23"
+    assert after.ids[TWO.name] == before.ids[TWO.name]
+    assert after.serial > before.serial
 
 
 @PARTLY
-def test_preview_creates_no_stack(rig: Rig) -> None:
-    steps = rig.engine.preview(rig.ref, [ONE])
+def test_stack_may_be_empty(rig: Rig) -> None:
+    up(rig, ONE)
 
-    assert steps == (StackStep(worker=ONE.name, operation="create"),)
-    assert rig.machines() == []
-    assert rig.engine.read(rig.ref) is None
+    up(rig)
+
+    assert (machines(rig), read(rig.engine, rig.ref).workers) == ("", ())
 
 
 def test_discarded_prepared_change_reports_steps_without_effect(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE, TWO], quiet)
+    up(rig, ONE, TWO)
     before = read(rig.engine, rig.ref)
 
     with rig.engine.prepare(rig.ref, [TWO, THREE]) as change:
-        steps = change.steps
-        machines = rig.machines()
+        steps, during = told(change.steps), machines(rig)
 
-    assert steps == (
-        StackStep(worker=ONE.name, operation="delete"),
-        StackStep(worker=THREE.name, operation="create"),
-    )
-    assert machines == rig.machines() == [ONE.name, TWO.name]
     after = read(rig.engine, rig.ref)
+    assert steps == ["delete 1", "create 3"]
+    assert during == machines(rig) == "12"
     assert after == before.altered(serial=after.serial)
 
 
-def test_prepared_change_executes_its_steps(
-    rig: Rig,
-) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
+def test_prepared_change_executes_its_steps(rig: Rig) -> None:
+    up(rig, ONE, one=FIRST_TEXT)
     shown: list[StackStep] = []
 
     with rig.engine.prepare(rig.ref, [TWO]) as change:
         done = change.make(shown.append, {TWO.name: SECOND_TEXT})
 
     assert done == change.steps == tuple(sorted(shown, key=lambda step: step.worker))
-    assert rig.machines() == [TWO.name]
-    assert rig.given(TWO.name) == sha256_of(SECOND_TEXT)
+    assert (machines(rig), rig.given(TWO.name)) == ("2", sha256_of(SECOND_TEXT))
     assert not read(rig.engine, rig.ref).interrupted
 
 
 def test_prepared_change_continues_when_a_creation_fails(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet)
+    up(rig, ONE)
     rig.refuse(TWO.name)
 
     with (
@@ -179,213 +185,107 @@ def test_prepared_change_continues_when_a_creation_fails(rig: Rig) -> None:
         change.make(quiet, {})
 
     assert (failed.value.done, list(failed.value.failed)) == ((THREE.name,), [TWO.name])
-    assert rig.machines() == [ONE.name, THREE.name]
+    assert machines(rig) == "13"
 
 
 @PARTLY
-def test_each_step_is_reported_when_it_starts(rig: Rig) -> None:
-    shown: list[StackStep] = []
-
-    steps = rig.engine.up(rig.ref, [ONE, TWO], shown.append)
-
-    assert sorted(shown, key=lambda step: step.worker) == list(steps)
-
-
-@PARTLY
-def test_recorded_workers_equal_desired_workers(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE, TWO], quiet)
-
-    stack = read(rig.engine, rig.ref)
-
-    assert stack.workers == (ONE, TWO)
-    assert stack.provider == rig.ref.provider
-    assert stack.engine == rig.engine.name
-    assert sorted(stack.ids) == [ONE.name, TWO.name]
-    assert not stack.interrupted
-
-
-def test_recorded_workers_passed_back_change_nothing(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE, TWO], quiet)
-
-    assert rig.engine.preview(rig.ref, read(rig.engine, rig.ref).workers) == ()
-
-
-@PARTLY
-def test_stack_may_be_empty(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet)
-
-    rig.engine.up(rig.ref, [], quiet)
-
-    assert rig.machines() == []
-    assert read(rig.engine, rig.ref).workers == ()
-
-
-@PARTLY
-def test_serial_increases_with_each_change(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet)
-    before = read(rig.engine, rig.ref).serial
-
-    rig.engine.up(rig.ref, [ONE, TWO], quiet)
-
-    assert read(rig.engine, rig.ref).serial > before
-
-
-@PARTLY
-def test_failed_creation_keeps_other_workers(rig: Rig) -> None:
+def test_failed_creation_keeps_other_workers_and_is_repeated(rig: Rig) -> None:
     rig.refuse(TWO.name)
 
     with pytest.raises(StackFailed) as caught:
-        rig.engine.up(rig.ref, [ONE, TWO, THREE], quiet)
+        up(rig, ONE, TWO, THREE)
 
     assert sorted(caught.value.done) == [ONE.name, THREE.name]
     assert list(caught.value.failed) == [TWO.name]
-    assert rig.machines() == [ONE.name, THREE.name]
-    assert sorted(read(rig.engine, rig.ref).ids) == [ONE.name, THREE.name]
-
-
-@PARTLY
-def test_next_up_repeats_failed_creation(rig: Rig) -> None:
-    rig.refuse(TWO.name)
-    with pytest.raises(StackFailed):
-        rig.engine.up(rig.ref, [ONE, TWO], quiet)
+    assert machines(rig) == recorded(rig) == "13"
     rig.heal()
-
-    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet)
-
-    assert steps == (StackStep(worker=TWO.name, operation="create"),)
-    assert rig.machines() == [ONE.name, TWO.name]
+    assert (up(rig, ONE, TWO, THREE), machines(rig)) == (["create 2"], "123")
 
 
-def test_interrupted_creation_is_recorded_as_a_worker(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet)
-
-    rig.die_making(TWO.name, [ONE, TWO])
-
-    stack = read(rig.engine, rig.ref)
-    assert stack.interrupted
-    assert stack.workers == (ONE, TWO)
-    assert sorted(stack.ids) == [ONE.name]
-
-
-@PARTLY
 def test_next_run_finishes_killed_run_without_duplicate(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet)
+    up(rig, ONE)
     rig.die_making(TWO.name, [ONE, TWO])
+    left = read(rig.engine, rig.ref)
+    assert (left.interrupted, left.workers, recorded(rig)) == (True, (ONE, TWO), "1")
 
-    steps = rig.engine.up(rig.ref, read(rig.engine, rig.ref).workers, quiet)
+    steps = up(rig, *left.workers)
 
-    assert steps == (StackStep(worker=TWO.name, operation="create"),)
-    assert rig.machines() == [ONE.name, TWO.name]
-    assert sorted(read(rig.engine, rig.ref).ids) == [ONE.name, TWO.name]
+    assert (steps, machines(rig), recorded(rig)) == (["create 2"], "12", "12")
     assert not read(rig.engine, rig.ref).interrupted
 
 
 def test_interrupted_creation_is_deleted_when_unwanted(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet)
+    up(rig, ONE)
     rig.die_making(TWO.name, [ONE, TWO])
 
-    rig.engine.up(rig.ref, [ONE], quiet)
+    up(rig, ONE)
 
-    assert rig.machines() == [ONE.name]
+    assert machines(rig) == "1"
     assert read(rig.engine, rig.ref).workers == (ONE,)
 
 
-def test_new_worker_gets_its_user_data(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE, TWO], quiet, {ONE.name: FIRST_TEXT, TWO.name: SECOND_TEXT})
-
-    assert rig.given(ONE.name) == sha256_of(FIRST_TEXT)
-    assert rig.given(TWO.name) == sha256_of(SECOND_TEXT)
-
-
-@PARTLY
-def test_worker_without_user_data_gets_none(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet)
-
-    assert rig.given(ONE.name) == ""
-
-
-@PARTLY
-def test_existing_worker_is_unchanged_without_user_data(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
+def test_only_new_worker_gets_its_user_data(rig: Rig) -> None:
+    up(rig, ONE, one=FIRST_TEXT)
 
     preview = rig.engine.preview(rig.ref, read(rig.engine, rig.ref).workers)
-    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet, {TWO.name: SECOND_TEXT})
+    steps = up(rig, ONE, TWO, THREE, one=SECOND_TEXT, two=SECOND_TEXT)
 
-    assert preview == ()
-    assert steps == (StackStep(worker=TWO.name, operation="create"),)
-    assert rig.given(ONE.name) == sha256_of(FIRST_TEXT)
-
-
-def test_existing_worker_gets_no_new_user_data(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
-
-    steps = rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: SECOND_TEXT})
-
-    assert steps == ()
-    assert rig.given(ONE.name) == sha256_of(FIRST_TEXT)
+    assert (preview, steps) == ((), ["create 2", "create 3"])
+    given = [rig.given(name) for name in NAMES.values()]
+    assert given == [sha256_of(FIRST_TEXT), sha256_of(SECOND_TEXT), ""]
 
 
 def test_interrupted_creation_is_adopted_with_its_user_data(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
+    up(rig, ONE, one=FIRST_TEXT)
     rig.die_making(TWO.name, [ONE, TWO])
 
-    rig.engine.up(rig.ref, [ONE, TWO], quiet, {TWO.name: ""})
+    up(rig, ONE, TWO, two="")
 
-    assert rig.machines() == [ONE.name, TWO.name]
-    assert sorted(read(rig.engine, rig.ref).ids) == [ONE.name, TWO.name]
+    assert machines(rig) == recorded(rig) == "12"
     assert rig.engine.preview(rig.ref, [ONE, TWO]) == ()
 
 
 def test_machine_is_not_created_when_its_token_was_used(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
+    up(rig, ONE, one=FIRST_TEXT)
 
     with pytest.raises(StackFailed, match=f"{TWO.name}.*token") as caught:
-        rig.engine.up(rig.ref, [ONE, TWO], quiet, {TWO.name: ""})
+        up(rig, ONE, TWO, two="")
 
     assert list(caught.value.failed) == [TWO.name]
-    assert rig.machines() == [ONE.name]
+    assert machines(rig) == "1"
 
 
 def test_forget_removes_worker_from_stack_without_deletion(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE, TWO], quiet)
+    up(rig, ONE, TWO)
     before = read(rig.engine, rig.ref)
 
     rig.engine.forget(rig.ref, ONE.name)
 
     after = read(rig.engine, rig.ref)
-    assert rig.machines() == [ONE.name, TWO.name]
-    assert after.workers == (TWO,)
+    assert (machines(rig), after.workers) == ("12", (TWO,))
     assert after.ids == {TWO.name: before.ids[TWO.name]}
     assert after.serial > before.serial
     assert not after.interrupted
 
 
 @PARTLY
-def test_forgotten_machine_can_be_created_again(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE, TWO], quiet)
-    rig.lose(ONE.name)
-    rig.engine.forget(rig.ref, ONE.name)
+def test_forgotten_machines_can_be_created_again(rig: Rig) -> None:
+    up(rig, ONE, TWO)
+    for name in (ONE.name, TWO.name):
+        rig.lose(name)
+        rig.engine.forget(rig.ref, name)
+    empty = read(rig.engine, rig.ref)
 
-    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet)
+    steps = up(rig, ONE, TWO)
 
-    assert steps == (StackStep(worker=ONE.name, operation="create"),)
-    assert rig.machines() == [ONE.name, TWO.name]
-
-
-@PARTLY
-def test_stack_is_empty_when_last_worker_is_forgotten(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet)
-    rig.lose(ONE.name)
-
-    rig.engine.forget(rig.ref, ONE.name)
-
-    assert (read(rig.engine, rig.ref).workers, read(rig.engine, rig.ref).ids) == ((), {})
+    assert (empty.workers, empty.ids) == ((), {})
+    assert (steps, machines(rig)) == (["create 1", "create 2"], "12")
 
 
 def test_forget_refuses_worker_missing_from_stack(rig: Rig) -> None:
     with pytest.raises(PlanRefused, match=rf"{ONE.name}"):
         rig.engine.forget(rig.ref, ONE.name)
-    rig.engine.up(rig.ref, [ONE], quiet)
+    up(rig, ONE)
 
     with pytest.raises(PlanRefused, match=rf"{TWO.name}"):
         rig.engine.forget(rig.ref, TWO.name)
@@ -393,18 +293,13 @@ def test_forget_refuses_worker_missing_from_stack(rig: Rig) -> None:
     assert read(rig.engine, rig.ref).workers == (ONE,)
 
 
-def test_changed_type_of_recorded_worker_is_a_step(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet)
+def test_changed_type_or_label_of_recorded_worker_is_a_step(rig: Rig) -> None:
+    up(rig, ONE)
 
-    (step,) = rig.engine.preview(rig.ref, [a_sim_worker(ONE.name, type="ccx63")])
+    (typed,) = rig.engine.preview(rig.ref, [a_sim_worker(ONE.name, type="ccx63")])
+    labels = ONE.labels | {"x": "y"}
+    relabelled = rig.engine.preview(rig.ref, [a_sim_worker(ONE.name, labels=labels)])
 
-    assert step.worker == ONE.name
-    assert step.operation in {"replace", "update"}
-
-
-def test_changed_label_of_recorded_worker_is_an_update(rig: Rig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet)
-
-    (step,) = rig.engine.preview(rig.ref, [a_sim_worker(ONE.name, labels=ONE.labels | {"x": "y"})])
-
-    assert (step.worker, step.operation) == (ONE.name, "update")
+    assert typed.worker == ONE.name
+    assert typed.operation in {"replace", "update"}
+    assert told(relabelled) == ["update 1"]

@@ -10,7 +10,6 @@ from fleet.errors import StackFailed
 from fleet.model.facts import Base
 from fleet.planner.failures import classify
 from fleet.planner.shared_stacks import parts_of
-from fleet.ports import StackStep
 from tests.builders import NOW, a_fleet
 from tests.fakes.aws import PROVIDER, tag_list
 from tests.ports.aws_rig import REF, USER_DATA, AwsRig, a_worker, an_aws_rig
@@ -35,53 +34,6 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsRig]:
         yield rig
 
 
-def test_second_up_creates_no_instance(rig: AwsRig) -> None:
-    first = rig.up(ONE, TWO)
-
-    second = rig.engine().up(REF, (ONE, TWO), quiet)
-
-    assert first == tuple(StackStep(worker=each.name, operation="create") for each in (ONE, TWO))
-    assert second == ()
-    assert rig.machines() == [ONE.name, TWO.name]
-
-
-def test_instance_has_settings_and_labels_of_its_worker(rig: AwsRig) -> None:
-    rig.up(a_worker(1, market="spot"))
-
-    ((machine, made),) = rig.instances().items()
-    (disk,) = rig.amazon.ask("describe_volumes")["Volumes"]
-    behaviour = rig.amazon.ask(
-        "describe_instance_attribute",
-        InstanceId=machine,
-        Attribute="instanceInitiatedShutdownBehavior",
-    )["InstanceInitiatedShutdownBehavior"]
-    user_data = rig.amazon.ask(
-        "describe_instance_attribute", InstanceId=machine, Attribute="userData"
-    )["UserData"]["Value"]
-    assert (made["InstanceLifecycle"], made["KeyName"]) == ("spot", "ops")
-    assert (disk["Size"], disk["Encrypted"], disk["VolumeType"]) == (40, True, "gp3")
-    assert behaviour == {"Value": "terminate"}
-    assert base64.b64decode(user_data).decode() == USER_DATA
-    assert {"Key": "fleet", "Value": "debian"} in disk["Tags"]
-
-
-def test_expiry_tag_is_not_a_difference(rig: AwsRig) -> None:
-    rig.up(ONE)
-    (machine,) = rig.listed()
-    rig.cloud.extend([machine.id], NOW)
-
-    assert rig.engine(notes={"expires": "20261122T090000Z"}).preview(REF, [ONE]) == ()
-
-
-def test_emptied_pool_leaves_no_instance(rig: AwsRig) -> None:
-    rig.up(ONE, TWO)
-
-    rig.up()
-
-    assert rig.machines() == []
-    assert rig.amazon.ask("describe_volumes")["Volumes"] == []
-
-
 def test_spot_machine_is_created_on_demand_when_out_of_stock(rig: AwsRig) -> None:
     rig.goes_wrong(spot="InsufficientInstanceCapacity")
 
@@ -104,36 +56,6 @@ def test_spot_instance_with_lost_reply_is_adopted(rig: AwsRig) -> None:
     assert rig.engine().preview(REF, [worker]) == ()
 
 
-def test_instance_of_killed_engine_is_adopted_by_its_label(rig: AwsRig) -> None:
-    rig.goes_wrong(kill_after=ONE.name)
-    with pytest.raises(StackFailed):
-        rig.up(ONE)
-    rig.goes_wrong()
-    (lost,) = rig.listed()
-
-    rig.up(ONE, TWO)
-
-    assert rig.machines() == [ONE.name, TWO.name]
-    assert rig.recorded().ids[ONE.name] == lost.id
-
-
-def test_template_is_created_once_and_used_by_instance(rig: AwsRig) -> None:
-    (part,) = parts_of(FLEET, "amazon")
-
-    rig.base().up(BASE, [part], quiet)
-    again = rig.base().preview(BASE, [part])
-    rig.up(a_worker(1, template=part.name))
-
-    base = rig.base().read(BASE)
-    (machine,) = rig.instances().values()
-    tags = {tag["Key"]: tag["Value"] for tag in machine["Tags"]}
-    (group,) = machine["SecurityGroups"]
-    assert isinstance(base, Base)
-    assert again == ()
-    assert tags["aws:ec2launchtemplate:id"] == base.ids[part.key]
-    assert group["GroupName"] == part.name
-
-
 def test_unrecorded_template_is_created_again(rig: AwsRig) -> None:
     (part,) = parts_of(FLEET, "amazon")
     rig.base().up(BASE, [], quiet)
@@ -149,10 +71,48 @@ def test_unrecorded_template_is_created_again(rig: AwsRig) -> None:
     assert (base.laid, list(base.ids)) == (True, [part.key])
 
 
-def test_unused_template_is_deleted(rig: AwsRig) -> None:
-    (part,) = parts_of(FLEET, "amazon")
-    rig.base().up(BASE, [part], quiet)
+def test_instance_has_settings_of_its_worker_until_deleted(rig: AwsRig) -> None:
+    rig.up(a_worker(1, market="spot"))
 
+    ((machine, made),) = rig.instances().items()
+    (disk,) = rig.amazon.ask("describe_volumes")["Volumes"]
+
+    def attribute(name: str) -> str:
+        found = rig.amazon.ask("describe_instance_attribute", InstanceId=machine, Attribute=name)
+        return str(found[f"{name[0].upper()}{name[1:]}"]["Value"])
+
+    assert (made["InstanceLifecycle"], made["KeyName"]) == ("spot", "ops")
+    assert (disk["Size"], disk["Encrypted"], disk["VolumeType"]) == (40, True, "gp3")
+    assert attribute("instanceInitiatedShutdownBehavior") == "terminate"
+    assert base64.b64decode(attribute("userData")).decode() == USER_DATA
+    assert {"Key": "fleet", "Value": "debian"} in disk["Tags"]
+    rig.cloud.extend([machine], NOW)
+    notes = {"expires": "20261122T090000Z"}
+    worker = a_worker(1, market="spot")
+    assert rig.engine(notes=notes).preview(REF, [worker]) == ()
+
+    rig.up()
+
+    assert (rig.machines(), rig.amazon.ask("describe_volumes")["Volumes"]) == ([], [])
+
+
+def test_template_is_created_once_and_deleted_when_unused(rig: AwsRig) -> None:
+    (part,) = parts_of(FLEET, "amazon")
+
+    rig.base().up(BASE, [part], quiet)
+    again = rig.base().preview(BASE, [part])
+    rig.up(a_worker(1, template=part.name))
+
+    base = rig.base().read(BASE)
+    (machine,) = rig.instances().values()
+    tags = {tag["Key"]: tag["Value"] for tag in machine["Tags"]}
+    (group,) = machine["SecurityGroups"]
+    assert isinstance(base, Base)
+    assert again == ()
+    assert tags["aws:ec2launchtemplate:id"] == base.ids[part.key]
+    assert group["GroupName"] == part.name
+
+    rig.up()
     rig.base().up(BASE, [], quiet)
 
     base = rig.base().read(BASE)

@@ -63,18 +63,6 @@ def test_stack_of_remote_provider_is_only_evaluated(rig: EmbeddedRig) -> None:
         rig.engine.up(ref, [ONE], quiet)
 
 
-def test_damaged_state_is_unknown(rig: EmbeddedRig) -> None:
-    (rig.folder / "state.db").write_bytes(b"not a database" * 100)
-
-    assert isinstance(rig.engine.read(REF), Unknown)
-
-
-def test_read_creates_no_state(rig: EmbeddedRig) -> None:
-    rig.engine.read(REF)
-
-    assert not (rig.folder / "state.db").exists()
-
-
 def test_concurrent_up_of_one_stack_is_refused(rig: EmbeddedRig) -> None:
     with (rig.folder / f"state.db.{REF.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -124,6 +112,7 @@ class SlipperyCloud(SimCloud):
 def test_killed_deletion_is_finished_by_next_run(
     tmp_path: Path, moment: str, steps: tuple[StackStep, ...]
 ) -> None:
+    again = () if steps else (StackStep(worker=TWO.name, operation="create"),)
     cloud = SlipperyCloud(tmp_path / "sim.json", FixedClock(NOW))
     cloud.configure(MENU)
     engine = EmbeddedEngine(tmp_path / "state.db", {"desk": cloud})
@@ -134,6 +123,7 @@ def test_killed_deletion_is_finished_by_next_run(
     cloud.kills = None
     interrupted = read(engine)
 
+    assert engine.preview(REF, [ONE, TWO]) == again
     preview = engine.preview(REF, interrupted.workers)
     done = engine.up(REF, interrupted.workers, quiet)
 
@@ -189,32 +179,6 @@ def test_machine_being_deleted_is_kept_in_stack_after_one_listing(
     assert names_in(interrupted.cloud) == [ONE.name, TWO.name]
 
 
-def test_machine_absent_from_two_listings_is_forgotten_after_a_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(AbsenceCheck, "pause", pauses.append)
-    interrupted = Interrupted(tmp_path, "after")
-
-    preview = interrupted.engine.preview(REF, [ONE])
-    done = interrupted.engine.up(REF, [ONE], quiet)
-
-    assert preview == done == ()
-    assert pauses == [10]
-    assert not read(interrupted.engine).interrupted
-
-
-def test_interrupted_deletion_is_repeated_at_provider(
-    tmp_path: Path,
-) -> None:
-    interrupted = Interrupted(tmp_path, "after")
-    told = [*interrupted.cloud.told_to_delete]
-
-    interrupted.engine.up(REF, [ONE], quiet)
-
-    assert interrupted.cloud.told_to_delete == [*told, *told]
-
-
 def test_machine_with_lost_record_is_adopted(
     rig: EmbeddedRig,
 ) -> None:
@@ -249,6 +213,24 @@ def test_failure_mentions_other_steps_only_when_some_exist(rig: EmbeddedRig) -> 
 
     assert tells(str(alone.value), "not-sold", "ccx33", "ccx63")
     assert tells(str(beside.value), "1", "recorded")
+    assert read(rig.engine).workers == (ONE,)
+
+
+def test_machine_absent_from_two_listings_is_forgotten_after_a_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(AbsenceCheck, "pause", pauses.append)
+    interrupted = Interrupted(tmp_path, "after")
+    told = [*interrupted.cloud.told_to_delete]
+
+    preview = interrupted.engine.preview(REF, [ONE])
+    done = interrupted.engine.up(REF, [ONE], quiet)
+
+    assert preview == done == ()
+    assert pauses == [10]
+    assert not read(interrupted.engine).interrupted
+    assert interrupted.cloud.told_to_delete == [*told, *told]
 
 
 def test_unfinished_creation_waits_until_provider_is_readable(rig: EmbeddedRig) -> None:
@@ -258,23 +240,18 @@ def test_unfinished_creation_waits_until_provider_is_readable(rig: EmbeddedRig) 
     with pytest.raises(FleetError, match=rf"{ONE.name}.*sim\.json"):
         rig.engine.up(REF, [ONE], quiet)
 
+    assert read(rig.engine).ids == {}
 
-def test_worker_without_ownership_label_is_refused(rig: EmbeddedRig) -> None:
+
+def test_impossible_workers_are_refused_and_damaged_state_is_unknown(rig: EmbeddedRig) -> None:
+    rig.engine.read(REF)
+    assert not (rig.folder / "state.db").exists()
+
     unlabelled = WorkerInputs(name="x", type="ccx33", image="trixie")
-
     with pytest.raises(PlanRefused, match=r"stacks/sim.*workers\[0\].labels"):
         rig.engine.preview(REF, [unlabelled])
-
-
-def test_two_workers_of_one_name_are_refused(rig: EmbeddedRig) -> None:
-    with pytest.raises(PlanRefused, match="debian-builders-0001"):
+    with pytest.raises(PlanRefused, match=ONE.name):
         rig.engine.preview(REF, [ONE, ONE])
 
-
-def test_interrupted_creation_has_no_id(rig: EmbeddedRig) -> None:
-    rig.die_making(ONE.name, [ONE])
-
-    stack = rig.engine.read(REF)
-
-    assert isinstance(stack, Stack)
-    assert stack.ids == {}
+    (rig.folder / "state.db").write_bytes(b"not a database" * 100)
+    assert isinstance(rig.engine.read(REF), Unknown)

@@ -2,7 +2,6 @@
 
 import json
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from fleet.clouds.sim.machines import Menu
 from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import StackFailed
-from fleet.model.facts import WorkerInputs
 from fleet.model.user_data import write_user_data
 from fleet.ports import StackStep
 from tests.ports.engines import REF, PulumiRig, a_sim_worker, quiet, skip_without_cli
@@ -32,29 +30,6 @@ def write_lock(rig: PulumiRig, name: str, text: str) -> None:
     folder = rig.folder / STATE / f"locks/organization/fleet-sim/{REF.name}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
-
-
-def test_files_do_not_contain_passphrase(rig: PulumiRig) -> None:
-    rig.engine.up(REF, [ONE], quiet)
-
-    files = [path for path in rig.folder.rglob("*") if path.is_file()]
-    assert files
-    assert not [path for path in files if b"a passphrase for tests" in path.read_bytes()]
-
-
-def test_files_do_not_contain_plain_user_data(
-    rig: PulumiRig, capfd: pytest.CaptureFixture[str]
-) -> None:
-    token = "a-planted-token-for-tests" * 2
-    text = write_user_data("https://debusine.example.org", token)
-    told: list[StackStep] = []
-
-    rig.engine.up(REF, [ONE], told.append, {ONE.name: text})
-    rig.engine.up(REF, [ONE, TWO], told.append, {TWO.name: text})
-
-    files = [path for path in rig.folder.rglob("*") if path.is_file()]
-    assert not [path for path in files if token.encode() in path.read_bytes()]
-    assert token not in f"{told} {capfd.readouterr()}"
 
 
 def test_failure_message_hides_user_data(rig: PulumiRig) -> None:
@@ -103,52 +78,36 @@ def test_up_succeeds_with_attribute_files_truncated_by_a_kill(rig: PulumiRig) ->
     assert steps == (StackStep(worker=TWO.name, operation="create"),)
 
 
-@pytest.mark.parametrize("there", [(), (ONE,)])
-def test_partly_written_lock_does_not_block_later_ones(
-    rig: PulumiRig, there: Sequence[WorkerInputs]
+def test_files_are_for_pulumi_by_hand_and_contain_no_secret(
+    rig: PulumiRig, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if there:
-        rig.engine.up(REF, there, quiet)
-    write_lock(rig, "1.json.18ea4e.tmp", "")
+    token = "a-planted-token-for-tests" * 2
+    text = write_user_data("https://debusine.example.org", token)
+    told: list[StackStep] = []
+
+    rig.engine.up(REF, [ONE], told.append, {ONE.name: text})
+    rig.engine.up(REF, [ONE, TWO], told.append, {TWO.name: text})
+    both = (rig.folder / SETTINGS).read_text()
+    rig.engine.forget(REF, ONE.name)
+
+    files = [path for path in rig.folder.rglob("*") if path.is_file()]
+    for secret in (token, "a passphrase for tests"):
+        assert not [path for path in files if secret.encode() in path.read_bytes()]
+    assert token not in f"{told} {capfd.readouterr()}"
+    assert not [path for path in files if path.suffix == ".attrs"]
+    after = (rig.folder / SETTINGS).read_text()
+    assert [name in both for name in (ONE.name, TWO.name)] == [True, True]
+    assert [name in after for name in (ONE.name, TWO.name)] == [False, True]
+    assert list((rig.folder / "home").glob("*.json")) == []
+
+
+def test_locks_of_killed_runs_do_not_block_later_ones(rig: PulumiRig) -> None:
+    no_process = 2**22 + 1
+    write_lock(rig, "1.json", json.dumps({"pid": no_process, "hostname": socket.gethostname()}))
+    write_lock(rig, "2.json.18ea4e.tmp", "")
+    rig.engine.up(REF, [ONE], quiet)
+    write_lock(rig, "3.json.18ea4e.tmp", "")
 
     rig.engine.up(REF, [ONE, TWO], quiet)
 
     assert rig.machines() == [ONE.name, TWO.name]
-
-
-def test_lock_of_dead_process_does_not_block_first_up(rig: PulumiRig) -> None:
-    no_process = 2**22 + 1
-    write_lock(rig, "1.json", json.dumps({"pid": no_process, "hostname": socket.gethostname()}))
-
-    rig.engine.up(REF, [ONE], quiet)
-
-    assert rig.machines() == [ONE.name]
-
-
-def test_cli_writes_no_attribute_files(
-    rig: PulumiRig,
-) -> None:
-    rig.engine.up(REF, [ONE], quiet)
-
-    assert list(rig.folder.rglob("*.attrs")) == []
-
-
-def test_stack_settings_contain_workers_for_pulumi_by_hand(
-    rig: PulumiRig,
-) -> None:
-    rig.engine.up(REF, [ONE, TWO], quiet)
-
-    settings = (rig.folder / SETTINGS).read_text()
-    assert ONE.name in settings
-    assert TWO.name in settings
-
-
-def test_stack_settings_omit_forgotten_worker(rig: PulumiRig) -> None:
-    rig.engine.up(REF, [ONE, TWO], quiet)
-
-    rig.engine.forget(REF, ONE.name)
-
-    settings = (rig.folder / SETTINGS).read_text()
-    assert ONE.name not in settings
-    assert TWO.name in settings
-    assert list((rig.folder / "home").glob("*.json")) == []

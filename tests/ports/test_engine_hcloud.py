@@ -73,101 +73,6 @@ def by_hand(rig: HcloudRig) -> automation.Stack:
     return automation.Stack.select(rig.ref.name, workspace)
 
 
-def test_manual_pulumi_preview_is_empty_after_fleet(rig: HcloudRig) -> None:
-    rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
-    stack = by_hand(rig)
-
-    preview = stack.preview()
-    refresh = stack.refresh()
-    after = stack.preview()
-
-    assert set(preview.change_summary) == {automation.OpType.SAME}
-    assert set(refresh.summary.resource_changes or {}) == {"same"}
-    assert set(after.change_summary) == {automation.OpType.SAME}
-
-
-def test_pulumi_by_hand_has_no_difference_after_extended_expiry(rig: HcloudRig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
-    rig.cloud.extend([id_in(rig.cloud, ONE.name)], LATER)
-    stack = by_hand(rig)
-
-    stack.refresh()
-    preview = stack.preview()
-    up = stack.up()
-
-    assert set(preview.change_summary) == {automation.OpType.SAME}
-    assert set(up.summary.resource_changes or {}) == {"same"}
-    assert rig.labels(ONE.name)["expires"] == "20261201T000000Z"
-    assert rig.engine.preview(rig.ref, read(rig.engine, rig.ref).workers) == ()
-
-
-def test_server_has_every_label(rig: HcloudRig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
-
-    assert rig.labels(ONE.name) == ONE.labels | NOTES | {"architecture": "amd64"}
-
-
-def test_later_run_changes_no_label(rig: HcloudRig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
-    rig.cloud.extend([id_in(rig.cloud, ONE.name)], LATER)
-
-    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
-
-    assert steps == (StackStep(worker=TWO.name, operation="create"),)
-    assert rig.labels(ONE.name)["expires"] == "20261201T000000Z"
-
-
-def test_adopted_server_equals_created_one(rig: HcloudRig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
-    rig.die_making(TWO.name, [ONE, TWO])
-
-    rig.engine.up(rig.ref, [ONE, TWO], quiet, {TWO.name: ""})
-
-    stack = by_hand(rig)
-    stack.refresh()
-    assert set(stack.preview().change_summary) == {automation.OpType.SAME}
-    assert read(rig.engine, rig.ref).workers == (ONE, TWO)
-
-
-def test_snapshot_is_selected_by_id(rig: HcloudRig) -> None:
-    source = a_server(rig.api, name="baked", labels={})
-    made = act_on_server(rig.api.state, source, "create_image", {"type": "snapshot"})
-    assert made.content is not None
-    rig.api.state.settle()
-    worker = a_sim_worker("debian-builders-0003", image=str(made.content["image"]["id"]))
-    rig.engine.up(rig.ref, [worker], quiet, {worker.name: "#cloud-config {}"})
-
-    stack = by_hand(rig)
-    stack.refresh()
-
-    assert set(stack.preview().change_summary) == {automation.OpType.SAME}
-    assert read(rig.engine, rig.ref).workers == (worker,)
-
-
-def test_server_uses_its_base_without_difference_by_hand(rig: HcloudRig) -> None:
-    base = hetzner_base(rig.folder, rig.api)
-    base.up(BASE, PARTS, quiet)
-    made = base.read(BASE)
-    assert isinstance(made, Base)
-    ids = {key.partition("/")[0]: each for key, each in made.ids.items()}
-    settings = {
-        "location": "fsn1",
-        "network_ids": ids["network"],
-        "firewall_ids": ids["firewall"],
-        "ssh_keys": ids["ssh_key"],
-        "placement_group_id": ids["placement_group"],
-    }
-    worker = a_sim_worker(ONE.name, settings=settings)
-    rig.engine.up(rig.ref, [worker], quiet, {ONE.name: GIVEN[ONE.name]})
-
-    stack = by_hand(rig)
-    stack.refresh()
-
-    assert set(stack.preview().change_summary) == {automation.OpType.SAME}
-    assert rig.engine.preview(rig.ref, [worker]) == ()
-    assert read(rig.engine, rig.ref).workers == (worker,)
-
-
 @pytest.mark.parametrize("lost", [{"answer_lost": True}, {"status": 504, "done": True}])
 def test_server_with_unconfirmed_deletion_leaves_the_stack(
     rig: HcloudRig, lost: dict[str, Any]
@@ -273,3 +178,66 @@ def with_errors(rig: HcloudRig) -> None:
         if each["type"].startswith("hcloud:"):
             each["initErrors"] = ["it did not start"]
     path.write_text(json.dumps(file))
+
+
+def has_no_difference(rig: HcloudRig) -> bool:
+    """Say whether Pulumi by hand finds nothing to change, before and after it looks."""
+    stack = by_hand(rig)
+    preview = stack.preview()
+    refresh = stack.refresh()
+    found = {*preview.change_summary, *stack.preview().change_summary}
+    return found == {automation.OpType.SAME} and {*(refresh.summary.resource_changes or {})} == {
+        "same"
+    }
+
+
+def test_server_has_its_labels_and_later_runs_change_none(rig: HcloudRig) -> None:
+    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
+    assert rig.labels(ONE.name) == ONE.labels | NOTES | {"architecture": "amd64"}
+    rig.cloud.extend([id_in(rig.cloud, ONE.name)], LATER)
+
+    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
+    no_difference = has_no_difference(rig)
+    up = by_hand(rig).up()
+
+    assert steps == (StackStep(worker=TWO.name, operation="create"),)
+    assert (no_difference, set(up.summary.resource_changes or {})) == (True, {"same"})
+    assert rig.labels(ONE.name)["expires"] == "20261201T000000Z"
+    assert rig.engine.preview(rig.ref, read(rig.engine, rig.ref).workers) == ()
+
+
+def test_adopted_server_equals_created_one(rig: HcloudRig) -> None:
+    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
+    rig.die_making(TWO.name, [ONE, TWO])
+
+    rig.engine.up(rig.ref, [ONE, TWO], quiet, {TWO.name: ""})
+
+    assert has_no_difference(rig)
+    assert read(rig.engine, rig.ref).workers == (ONE, TWO)
+
+
+def test_server_uses_its_snapshot_and_base_without_difference(rig: HcloudRig) -> None:
+    source = a_server(rig.api, name="baked", labels={})
+    made = act_on_server(rig.api.state, source, "create_image", {"type": "snapshot"})
+    assert made.content is not None
+    rig.api.state.settle()
+    base = hetzner_base(rig.folder, rig.api)
+    base.up(BASE, PARTS, quiet)
+    laid = base.read(BASE)
+    assert isinstance(laid, Base)
+    ids = {key.partition("/")[0]: each for key, each in laid.ids.items()}
+    settings = {
+        "location": "fsn1",
+        "network_ids": ids["network"],
+        "firewall_ids": ids["firewall"],
+        "ssh_keys": ids["ssh_key"],
+        "placement_group_id": ids["placement_group"],
+    }
+    image = str(made.content["image"]["id"])
+    worker = a_sim_worker(ONE.name, image=image, settings=settings)
+
+    rig.engine.up(rig.ref, [worker], quiet, GIVEN)
+
+    assert has_no_difference(rig)
+    assert rig.engine.preview(rig.ref, [worker]) == ()
+    assert read(rig.engine, rig.ref).workers == (worker,)

@@ -53,34 +53,6 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_new_stack_is_previewed_without_cli(
-    rig: PulumiRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "")
-
-    assert rig.engine.preview(REF, [ONE]) == (StackStep(worker=ONE.name, operation="create"),)
-
-
-@pytest.mark.engine
-def test_prepared_change_locks_stack_and_restores_record(
-    real: PulumiRig,
-) -> None:
-    def recorded() -> object:
-        return json.loads((real.folder / CHECKPOINT).read_bytes())["checkpoint"]["latest"][
-            "resources"
-        ]
-
-    real.engine.up(REF, [ONE], quiet)
-    before = recorded()
-
-    with real.engine.prepare(REF, [TWO]):
-        held = len(list((real.folder / LOCKS).glob("*.json")))
-
-    assert held == 1
-    assert list((real.folder / LOCKS).glob("*.json")) == []
-    assert recorded() == before
-
-
 @pytest.mark.engine
 def test_prepared_change_has_no_effect_when_cli_is_killed(real: PulumiRig) -> None:
     real.engine.up(REF, [ONE], quiet)
@@ -90,17 +62,6 @@ def test_prepared_change_has_no_effect_when_cli_is_killed(real: PulumiRig) -> No
 
     assert failure == ((), {})
     assert real.machines() == [ONE.name]
-
-
-@pytest.mark.engine
-def test_invalid_inputs_are_refused_before_preparation(real: PulumiRig) -> None:
-    real.engine.up(REF, [ONE], quiet)
-
-    with (
-        pytest.raises(PlanRefused, match=r"stacks/sim.*workers\[0\].labels"),
-        real.engine.prepare(REF, [a_sim_worker("x", labels={})]),
-    ):
-        pytest.fail("nothing was to be held")
 
 
 @pytest.mark.engine
@@ -118,73 +79,6 @@ def test_leftovers_of_earlier_run_are_removed_only_by_a_change(
     assert left == interrupted
     assert done == change.steps == (StackStep(worker=TWO.name, operation="create"),)
     assert real.machines() == [ONE.name, TWO.name]
-
-
-def test_missing_cli_error_names_setup_tool(
-    rig: PulumiRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(rig.folder / "no-cache"))
-    monkeypatch.delenv("FLEET_PULUMI", raising=False)
-
-    with pytest.raises(EngineAbsent, match=r"tools/pulumi_cli.py"):
-        rig.engine.up(REF, [ONE], quiet)
-
-
-def test_up_is_refused_without_passphrase(rig: PulumiRig) -> None:
-    engine = PulumiEngine(f"file://{rig.folder}/state", rig.folder, None, rig.accounts)
-
-    with pytest.raises(SecretMissing, match="passphrase"):
-        engine.up(REF, [ONE], quiet)
-
-
-def test_damaged_checkpoint_is_unknown(rig: PulumiRig) -> None:
-    write(rig.folder / CHECKPOINT, "{")
-
-    assert isinstance(rig.engine.read(REF), Unknown)
-
-
-def test_undeclared_provider_is_refused(rig: PulumiRig) -> None:
-    with pytest.raises(PlanRefused, match=f"{REF.name}.*'attic'"):
-        rig.engine.preview(REF.altered(provider="attic"), [ONE])
-
-
-def test_inputs_refused_by_program_start_no_cli(rig: PulumiRig) -> None:
-    with pytest.raises(PlanRefused, match=r"workers\[0\].labels"):
-        rig.engine.preview(REF, [a_sim_worker("x", labels={})])
-
-
-def test_stack_locked_by_another_run_is_not_changed(rig: PulumiRig) -> None:
-    write(rig.folder / CHECKPOINT, json.dumps({"checkpoint": {"latest": None}}))
-    lock = {
-        "pid": os.getpid(),
-        "username": "ana",
-        "hostname": socket.gethostname(),
-        "timestamp": datetime.now(UTC).isoformat(),
-    }
-    write(rig.folder / LOCKS / "1.json", json.dumps(lock))
-
-    with pytest.raises(Locked, match=rf"ana.*{socket.gethostname()}"):
-        rig.engine.up(REF, [ONE], quiet)
-
-    assert read(rig.engine).interrupted
-    assert rig.machines() == []
-
-
-def test_forget_is_refused_while_another_run_changes_the_stack(rig: PulumiRig) -> None:
-    write(rig.folder / CHECKPOINT, a_checkpoint(ONE))
-    lock = {
-        "pid": os.getpid(),
-        "username": "ana",
-        "hostname": socket.gethostname(),
-        "timestamp": datetime.now(UTC).isoformat(),
-    }
-    write(rig.folder / LOCKS / "1.json", json.dumps(lock))
-
-    with pytest.raises(Locked, match=rf"ana.*{socket.gethostname()}"):
-        rig.engine.forget(REF, ONE.name)
-
-    assert read(rig.engine).workers == (ONE,)
 
 
 def test_forget_is_refused_while_a_killed_run_is_unfinished(rig: PulumiRig) -> None:
@@ -311,3 +205,73 @@ def read_ids(rig: PulumiRig) -> dict[str, str]:
     listing = rig.cloud.list("debian")
     assert isinstance(listing, Listing)
     return {machine.name: machine.id for machine in listing.machines}
+
+
+def test_only_changes_need_a_cli_and_a_passphrase(
+    rig: PulumiRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(rig.folder / "no-cache"))
+    monkeypatch.delenv("FLEET_PULUMI", raising=False)
+
+    assert rig.engine.preview(REF, [ONE]) == (StackStep(worker=ONE.name, operation="create"),)
+    with pytest.raises(EngineAbsent, match=r"tools/pulumi_cli.py"):
+        rig.engine.up(REF, [ONE], quiet)
+    engine = PulumiEngine(f"file://{rig.folder}/state", rig.folder, None, rig.accounts)
+    with pytest.raises(SecretMissing, match="passphrase"):
+        engine.up(REF, [ONE], quiet)
+
+
+def test_impossible_inputs_are_refused_without_cli(rig: PulumiRig) -> None:
+    with pytest.raises(PlanRefused, match=f"{REF.name}.*'attic'"):
+        rig.engine.preview(REF.altered(provider="attic"), [ONE])
+    with pytest.raises(PlanRefused, match=r"workers\[0\].labels"):
+        rig.engine.preview(REF, [a_sim_worker("x", labels={})])
+
+    write(rig.folder / CHECKPOINT, "{")
+    assert isinstance(rig.engine.read(REF), Unknown)
+
+
+def test_stack_locked_by_another_run_is_not_changed(rig: PulumiRig) -> None:
+    write(rig.folder / CHECKPOINT, a_checkpoint(ONE))
+    lock = {
+        "pid": os.getpid(),
+        "username": "ana",
+        "hostname": socket.gethostname(),
+        "timestamp": datetime.now(UTC).isoformat(),
+    }
+    write(rig.folder / LOCKS / "1.json", json.dumps(lock))
+
+    for change in (
+        lambda: rig.engine.up(REF, [ONE, TWO], quiet),
+        lambda: rig.engine.forget(REF, ONE.name),
+    ):
+        with pytest.raises(Locked, match=rf"ana.*{socket.gethostname()}"):
+            change()
+
+    assert read(rig.engine).interrupted
+    assert read(rig.engine).workers == (ONE,)
+    assert rig.machines() == []
+
+
+@pytest.mark.engine
+def test_prepared_change_locks_stack_and_restores_record(real: PulumiRig) -> None:
+    def recorded() -> object:
+        found = json.loads((real.folder / CHECKPOINT).read_bytes())
+        return found["checkpoint"]["latest"]["resources"]
+
+    def locks() -> int:
+        return len(list((real.folder / LOCKS).glob("*.json")))
+
+    real.engine.up(REF, [ONE], quiet)
+    before = recorded()
+    with (
+        pytest.raises(PlanRefused, match=r"stacks/sim.*workers\[0\].labels"),
+        real.engine.prepare(REF, [a_sim_worker("x", labels={})]),
+    ):
+        pytest.fail("nothing was to be held")
+
+    with real.engine.prepare(REF, [TWO]):
+        held = locks()
+
+    assert (held, locks(), recorded()) == (1, 0, before)

@@ -45,50 +45,6 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return makes[request.param]
 
 
-def test_file_is_read_completely(make: Make) -> None:
-    files = make({"a": "text"})
-
-    assert files.read("a", 4) == b"text"
-
-
-def test_longer_file_than_the_limit_is_refused_with_its_name(make: Make) -> None:
-    files = make({"a": "text"})
-
-    with pytest.raises(FileUnreadable, match=r"^a: larger than 3 bytes$"):
-        files.read("a", 3)
-
-
-def test_missing_file_is_refused_with_its_name(make: Make) -> None:
-    files = make({})
-
-    with pytest.raises(FileUnreadable, match=r"^a: "):
-        files.read("a", 3)
-
-
-def test_matching_names_are_sorted(make: Make) -> None:
-    files = make({"d/b.yaml": "", "d/a.yaml": "", "d/c.txt": "", "a.yaml": ""})
-
-    assert files.glob("d/*.yaml") == ("d/a.yaml", "d/b.yaml")
-
-
-def test_pattern_without_match_returns_no_names(make: Make) -> None:
-    files = make({"a": ""})
-
-    assert files.glob("d/*") == ()
-
-
-def test_directory_is_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(FileUnreadable, match=re.escape(str(tmp_path))) as failed:
-        LocalFiles().read(str(tmp_path), 10)
-
-    assert isinstance(failed.value.__cause__, IsADirectoryError)
-
-
-def test_invalid_file_name_is_refused() -> None:
-    with pytest.raises(FileUnreadable, match=r"^a\0b: "):
-        LocalFiles().read("a\0b", 10)
-
-
 def test_link_out_of_the_directory_is_refused(tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
@@ -97,26 +53,6 @@ def test_link_out_of_the_directory_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(FileUnreadable, match=f"{re.escape(str(inside))}$"):
         LocalFiles(within=str(inside)).glob(f"{inside}/*")
-
-
-def test_write_text_leaves_no_temporary_file(tmp_path: Path) -> None:
-    target = tmp_path / "plan.json"
-
-    LocalFiles().write_text(str(target), "new\n")
-
-    assert target.read_text(encoding="utf-8") == "new\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
-
-
-def test_write_text_keeps_mode_of_existing_file(tmp_path: Path) -> None:
-    target = tmp_path / "plan.json"
-    target.write_text("old", encoding="utf-8")
-    target.chmod(0o600)
-
-    LocalFiles().write_text(str(target), "new")
-
-    assert target.read_text(encoding="utf-8") == "new"
-    assert target.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("target", ["../secret", "/dev/null", "../not-there"])
@@ -133,20 +69,6 @@ def test_write_through_link_out_of_directory_is_refused(tmp_path: Path, target: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["inside", "secret"]
 
 
-def test_link_is_kept_when_its_file_is_written(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("file")
-
-    LocalFiles().write_text(str(tmp_path / "link"), "new")
-
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "file").read_text(encoding="utf-8") == "new"
-
-
-def test_write_text_to_full_disk_is_an_error() -> None:
-    with pytest.raises(FileUnreadable, match="/dev/full"):
-        LocalFiles().write_text("/dev/full", "new")
-
-
 def test_write_lines_keeps_file_when_lines_fail(tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
     target.write_text("old", encoding="utf-8")
@@ -160,16 +82,6 @@ def test_write_lines_keeps_file_when_lines_fail(tmp_path: Path) -> None:
 
     assert target.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [target]
-
-
-def test_write_text_ignores_temporary_file_of_killed_run(tmp_path: Path) -> None:
-    left = tmp_path / f".plan.json.{os.getpid()}.tmp"
-    left.write_text("half", encoding="utf-8")
-
-    LocalFiles().write_text(str(tmp_path / "plan.json"), "new")
-
-    assert (tmp_path / "plan.json").read_text(encoding="utf-8") == "new"
-    assert left.read_text(encoding="utf-8") == "half"
 
 
 def test_concurrent_writes_leave_one_complete_file(tmp_path: Path) -> None:
@@ -209,39 +121,70 @@ def test_replace_file_names_file_on_full_disk(tmp_path: Path) -> None:
         "replace_file(Path(sys.argv[1]), bytes(200))"
     )
     target = tmp_path / "plan.json"
+    target.write_text("before")
 
     done = subprocess.run(
         [sys.executable, "-c", code, target], capture_output=True, text=True, check=False
     )
 
     assert (done.returncode, done.stdout) == (1, f"{target}\n")
-    assert list(tmp_path.iterdir()) == []
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [
+        ("plan.json", "before")
+    ]
 
 
-def test_write_text_names_missing_directory(tmp_path: Path) -> None:
-    with pytest.raises(FileUnreadable, match=r"none/plan\.json") as failed:
-        LocalFiles().write_text(str(tmp_path / "none" / "plan.json"), "new")
+def test_file_is_read_completely_or_refused_with_its_name(make: Make) -> None:
+    files = make({"a": "text"})
 
-    assert isinstance(failed.value.__cause__, FileNotFoundError)
-
-
-def test_temporary_file_is_removed_when_rename_fails(tmp_path: Path) -> None:
-    target = tmp_path / "plan.json"
-    target.mkdir()
-
-    with pytest.raises(FileUnreadable, match=re.escape(str(target))):
-        LocalFiles().write_text(str(target), "new")
-
-    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+    assert files.read("a", 4) == b"text"
+    with pytest.raises(FileUnreadable, match=r"^a: larger than 3 bytes$"):
+        files.read("a", 3)
+    with pytest.raises(FileUnreadable, match=r"^b: "):
+        files.read("b", 3)
 
 
-def test_device_is_written_without_replacement() -> None:
+def test_matching_names_are_sorted(make: Make) -> None:
+    files = make({"d/b.yaml": "", "d/a.yaml": "", "d/c.txt": "", "a.yaml": ""})
+
+    assert files.glob("d/*.yaml") == ("d/a.yaml", "d/b.yaml")
+    assert files.glob("e/*") == ()
+
+
+def test_unreadable_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileUnreadable, match=re.escape(str(tmp_path))) as failed:
+        LocalFiles().read(str(tmp_path), 10)
+    with pytest.raises(FileUnreadable, match=r"^a\0b: "):
+        LocalFiles().read("a\0b", 10)
+
+    assert isinstance(failed.value.__cause__, IsADirectoryError)
+    (tmp_path / "a.yaml").write_text("", encoding="utf-8")
+    assert LocalFiles().glob(f"{tmp_path}/*.yaml") == (f"{tmp_path}/a.yaml",)
+
+
+def test_write_text_keeps_mode_links_and_other_files(tmp_path: Path) -> None:
+    target, link = tmp_path / "plan.json", tmp_path / "link"
+    target.write_text("old", encoding="utf-8")
+    target.chmod(0o600)
+    link.symlink_to("plan.json")
+    left = tmp_path / f".plan.json.{os.getpid()}.tmp"  # of a killed run
+    left.write_text("half", encoding="utf-8")
+
+    LocalFiles().write_text(str(target), "new\n")
+    LocalFiles().write_text(str(link), "newer\n")
     LocalFiles().write_text("/dev/null", "new")
 
+    assert target.read_text(encoding="utf-8") == "newer\n"
+    assert (target.stat().st_mode & 0o777, link.is_symlink()) == (0o600, True)
+    assert left.read_text(encoding="utf-8") == "half"
+    assert {path.name for path in tmp_path.iterdir()} == {left.name, "link", "plan.json"}
     assert Path("/dev/null").is_char_device()
 
 
-def test_any_name_may_match_without_directory(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("", encoding="utf-8")
+def test_failed_write_names_the_file_and_leaves_none(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").mkdir()
 
-    assert LocalFiles().glob(f"{tmp_path}/*.yaml") == (f"{tmp_path}/a.yaml",)
+    for name in ("/dev/full", f"{tmp_path}/none/plan.json", f"{tmp_path}/plan.json"):
+        with pytest.raises(FileUnreadable, match=re.escape(name)):
+            LocalFiles().write_text(name, "new")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]

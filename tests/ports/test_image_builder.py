@@ -1,4 +1,4 @@
-"""The contract of the port ImageBuilder, over the fake, a disk, a machine and a work request.
+"""The contract of ImageBuilder, over a disk, a machine and a work request.
 
 What bakes the disk is a stand-in here, in namespaces all the same; the real one is in
 tests/images/test_bake.py.
@@ -23,7 +23,6 @@ from fleet.ports import ImageBuilder
 from fleet.schema.pools import ImageRecipe
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
-from tests.fakes.builder import FakeImageBuilder
 from tests.rigs.debusine_builds import DebusineBuilds
 from tests.rigs.loopback import Answer, Loopback
 from tests.rigs.machines import MachineRig
@@ -45,15 +44,6 @@ class Way:
     builder: ImageBuilder[object]
     images: Path
     fail: Callable[[str], None]
-
-
-def fake_way(_: ExitStack, images: Path) -> Way:
-    builder = FakeImageBuilder(images)
-
-    def fail(why: str) -> None:
-        builder.fails = why
-
-    return Way(builder, images, fail)
 
 
 BAKES = """
@@ -115,7 +105,7 @@ def request_way(stack: ExitStack, images: Path) -> Way:
     return Way(builder, images, fail)
 
 
-@pytest.fixture(params=[fake_way, disk_way, instance_way, request_way])
+@pytest.fixture(params=[disk_way, instance_way, request_way])
 def way(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Way]:
     with ExitStack() as stack:
         yield request.param(stack, tmp_path / "images")

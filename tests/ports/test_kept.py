@@ -4,8 +4,6 @@ import gzip
 import json
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -125,38 +123,14 @@ def test_truncated_checkpoint_is_unknown_without_copy(
         read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s")
 
 
-def test_truncated_checkpoint_of_new_stack_is_dropped(
+def test_cut_checkpoint_and_copy_of_ended_stack_are_dropped(
     checkpoint: Path, kept: CheckpointCopy
 ) -> None:
-    checkpoint.write_text("")
-
-    kept.drop_cut()
-
-    assert not checkpoint.exists()
-
-
-def test_copy_of_deleted_stack_is_removed(checkpoint: Path, kept: CheckpointCopy) -> None:
     kept.keep(SIM, None)
     checkpoint.unlink()
-
     kept.keep(SIM, None)
-
     assert list(checkpoint.parent.iterdir()) == []
 
-
-def test_failed_write_keeps_old_file_without_temporary_one(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("before")
-    script = (
-        "import resource, signal, sys; from pathlib import Path;"
-        "from fleet.state.files import replace_file;"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100));"
-        "replace_file(Path(sys.argv[1]), bytes(200), mode=0o600)"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", script, file], check=False, capture_output=True, text=True
-    )
-
-    assert "File too large" in done.stderr
-    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "before")]
+    checkpoint.write_text("")
+    kept.drop_cut()
+    assert not checkpoint.exists()

@@ -1,4 +1,4 @@
-"""Who takes notices: the same of the fake, a webhook and a program; and servers that misbehave."""
+"""The contract of Messenger: the fake, a webhook and a program; and servers that misbehave."""
 
 import json
 from collections.abc import Iterator

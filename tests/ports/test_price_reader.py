@@ -1,4 +1,4 @@
-"""Whatever reads prices tells all of them at one place, net, or says that it cannot."""
+"""The contract of PriceReader: all prices at one place, net, or an error."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -81,30 +81,6 @@ def test_prices_include_all_pages_of_their_location(
     assert "cx33" not in told["ash"].quotes
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("GET", "/pricing", status=503),
-        Fault("GET", "/server_types", status=403),
-        Fault("GET", "/server_types", broken_off=True, count=None),
-    ],
-    ids=["busy", "forbidden", "broken off"],
-)
-def test_incomplete_prices_are_an_error(api: SimulatedHetzner, fault: Fault) -> None:
-    api.fail(fault)
-
-    with pytest.raises(SourceUnreachable):
-        hetzner("fsn1", api.token).read(NOW)
-    with pytest.raises(SourceUnreachable):
-        FakePriceReader(None).read(NOW)
-
-
-def test_wrong_price_token_is_an_error(api: SimulatedHetzner) -> None:
-    assert api.endpoint
-    with pytest.raises(SourceUnreachable, match="401"):
-        hetzner("fsn1", "wrong").read(NOW)
-
-
 @pytest.mark.parametrize("price", ["1e30", "-1", "0", "NaN"])
 def test_impossible_price_is_an_error(api: SimulatedHetzner, price: str) -> None:
     (ccx33,) = [
@@ -115,3 +91,25 @@ def test_impossible_price_is_an_error(api: SimulatedHetzner, price: str) -> None
 
     with pytest.raises(SourceUnreachable):
         hetzner("fsn1", api.token).read(NOW)
+
+
+@pytest.mark.parametrize(
+    ("fault", "token", "said"),
+    [
+        (Fault("GET", "/pricing", status=503), "", None),
+        (Fault("GET", "/server_types", status=403), "", None),
+        (Fault("GET", "/server_types", broken_off=True, count=None), "", None),
+        (None, "wrong", "401"),
+    ],
+    ids=["busy", "forbidden", "broken off", "wrong token"],
+)
+def test_incomplete_prices_are_an_error(
+    api: SimulatedHetzner, fault: Fault | None, token: str, said: str | None
+) -> None:
+    if fault is not None:
+        api.fail(fault)
+
+    with pytest.raises(SourceUnreachable, match=said):
+        hetzner("fsn1", token or api.token).read(NOW)
+    with pytest.raises(SourceUnreachable):
+        FakePriceReader(None).read(NOW)

@@ -29,41 +29,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "images" / "trixie" / VERSION
 
 
-def test_publisher_has_no_uploads_at_first(place: Place) -> None:
-    assert place.open("debian-ci").uploads() == ()
-
-
-def test_published_version_is_listed_as_complete_with_its_mark(place: Place, folder: Path) -> None:
-    publisher, manifest = place.open("debian-ci"), a_build(folder)
-
-    published = publisher.publish(manifest, str(folder), Watcher())
-
-    (upload,) = publisher.uploads()
-    assert (upload.image, upload.version, upload.id) == ("trixie", VERSION, published.id)
-    assert upload.whole
-    assert published.verified
-    assert len(upload.sha256) >= 32
-    assert sha256(some_disk()).startswith(upload.sha256)
-
-
-def test_published_disk_is_byte_identical(place: Place, folder: Path) -> None:
-    manifest = a_build(folder)
-
-    published = place.open("debian-ci").publish(manifest, str(folder), Watcher())
-
-    assert place.holds(published)[: len(some_disk())] == some_disk()
-
-
-def test_publish_reports_progress_of_upload_and_verification(place: Place, folder: Path) -> None:
-    watcher, manifest = Watcher(), a_build(folder)
-
-    place.open("debian-ci").publish(manifest, str(folder), watcher)
-
-    up, back = watcher.last("upload"), watcher.last("read back")
-    assert up.done == up.total >= len(some_disk())
-    assert back.done == back.total >= len(some_disk())
-
-
 def test_upload_is_never_complete_when_the_copy_is_damaged(place: Place, folder: Path) -> None:
     class Spoiling(Watcher):
         def __call__(self, transfer: Transfer) -> None:
@@ -83,27 +48,6 @@ def test_upload_is_never_complete_when_the_copy_is_damaged(place: Place, folder:
     )
 
 
-def test_second_publish_uploads_nothing(place: Place, folder: Path) -> None:
-    publisher, manifest, again = place.open("debian-ci"), a_build(folder), Watcher()
-    published = publisher.publish(manifest, str(folder), Watcher())
-
-    assert publisher.publish(manifest, str(folder), again).id == published.id
-
-    assert [each for each in again.heard if each.phase == "upload"] == []
-    assert len(publisher.uploads()) == 1
-
-
-def test_publish_refuses_other_content_of_same_version(place: Place, folder: Path) -> None:
-    publisher = place.open("debian-ci")
-    publisher.publish(a_build(folder), str(folder), Watcher())
-    other = a_build(folder, disk=some_disk(seed=b"other"))
-
-    with pytest.raises(PublicationRefused, match="another disk"):
-        publisher.publish(other, str(folder), Watcher())
-
-    assert len(publisher.uploads()) == 1
-
-
 def test_uploads_of_another_fleet_are_not_listed(place: Place, folder: Path) -> None:
     theirs = place.open("debian-ci-0002")
     published = theirs.publish(a_build(folder, image="sid"), str(folder), Watcher())
@@ -113,19 +57,6 @@ def test_uploads_of_another_fleet_are_not_listed(place: Place, folder: Path) -> 
     with pytest.raises(PublicationRefused):
         ours.delete(published.id)
     assert [each.id for each in theirs.uploads()] == [published.id]
-
-
-def test_interrupted_publish_is_resumed(place: Place, folder: Path) -> None:
-    publisher, manifest = place.open("debian-ci"), a_build(folder, disk=BIG)
-    with pytest.raises(SourceUnreachable):
-        publisher.publish(manifest, str(folder), Watcher(breaks_at=0.7))
-
-    left = publisher.uploads()
-    published = publisher.publish(manifest, str(folder), Watcher())
-
-    assert [each.whole for each in left] == [False] * place.keeps_partial
-    assert [(each.id, each.whole) for each in publisher.uploads()] == [(published.id, True)]
-    assert place.holds(published)[: len(BIG)] == BIG
 
 
 def test_clean_removes_older_partial_uploads(place: Place, folder: Path) -> None:
@@ -139,29 +70,10 @@ def test_clean_removes_older_partial_uploads(place: Place, folder: Path) -> None
     cleaned = publisher.clean(NOW + HOUR)
 
     assert len(cleaned) == int(place.keeps_partial)
+    assert publisher.clean(NOW + HOUR) == ()
     left = [(each.version, each.whole) for each in publisher.uploads()]
     unfinished = [("20261121T000000Z", False)] * place.keeps_partial
     assert left == [*unfinished, (VERSION, True)]
-
-
-def test_clean_keeps_upload_to_continue(place: Place, folder: Path) -> None:
-    publisher, manifest = place.open("debian-ci"), a_build(folder, disk=BIG)
-    with pytest.raises(SourceUnreachable):
-        publisher.publish(manifest, str(folder), Watcher(breaks_at=0.7))
-
-    cleaned = publisher.clean(NOW + HOUR, ("trixie", VERSION))
-
-    assert cleaned == ()
-    assert len(publisher.uploads()) == int(place.keeps_partial)
-
-
-def test_second_clean_removes_nothing(place: Place, folder: Path) -> None:
-    publisher = place.open("debian-ci")
-    with pytest.raises(SourceUnreachable):
-        publisher.publish(a_build(folder, disk=BIG), str(folder), Watcher(breaks_at=0.7))
-    publisher.clean(NOW + HOUR)
-
-    assert publisher.clean(NOW + HOUR) == ()
 
 
 def test_remove_of_upload_is_idempotent(place: Place, folder: Path) -> None:
@@ -188,3 +100,42 @@ def test_concurrent_publishes_create_one_upload(place: Place, folder: Path) -> N
     (upload,) = place.open("debian-ci").uploads()
     assert published == {upload.id}
     assert upload.whole
+
+
+def test_version_is_published_once_and_listed_as_complete(place: Place, folder: Path) -> None:
+    publisher, manifest = place.open("debian-ci"), a_build(folder)
+    assert publisher.uploads() == ()
+    first, again = Watcher(), Watcher()
+
+    published = publisher.publish(manifest, str(folder), first)
+    second = publisher.publish(manifest, str(folder), again)
+
+    (upload,) = publisher.uploads()
+    assert (upload.image, upload.version, upload.id) == ("trixie", VERSION, published.id)
+    assert (upload.whole, published.verified, second.id) == (True, True, published.id)
+    assert len(upload.sha256) >= 32
+    assert sha256(some_disk()).startswith(upload.sha256)
+    assert place.holds(published)[: len(some_disk())] == some_disk()
+    up, back = first.last("upload"), first.last("read back")
+    assert up.done == up.total >= len(some_disk())
+    assert back.done == back.total >= len(some_disk())
+    assert [each for each in again.heard if each.phase == "upload"] == []
+
+    other = a_build(folder, disk=some_disk(seed=b"other"))
+    with pytest.raises(PublicationRefused, match="another disk"):
+        publisher.publish(other, str(folder), Watcher())
+    assert len(publisher.uploads()) == 1
+
+
+def test_interrupted_publish_is_resumed_unless_cleaned(place: Place, folder: Path) -> None:
+    publisher, manifest = place.open("debian-ci"), a_build(folder, disk=BIG)
+    with pytest.raises(SourceUnreachable):
+        publisher.publish(manifest, str(folder), Watcher(breaks_at=0.7))
+
+    cleaned = publisher.clean(NOW + HOUR, ("trixie", VERSION))
+    left = publisher.uploads()
+    published = publisher.publish(manifest, str(folder), Watcher())
+
+    assert (cleaned, [each.whole for each in left]) == ((), [False] * place.keeps_partial)
+    assert [(each.id, each.whole) for each in publisher.uploads()] == [(published.id, True)]
+    assert place.holds(published)[: len(BIG)] == BIG

@@ -108,44 +108,6 @@ def looking(cloud: Cloud, memory: Callable[[str], CheckStorage]) -> Looking:
     return Looking(cloud, memory, {"port": 22, "banner": "SSH-"})
 
 
-def test_booting_machine_is_checked_in_each_run(looking: Looking) -> None:
-    looks = [seen(looking.look()) for _ in range(3)]
-    looking.boot()
-
-    assert [*looks, seen(looking.look())] == [(1, False), (2, False), (3, False), (0, True)]
-
-
-def test_port_with_other_banner_is_not_ready(looking: Looking) -> None:
-    looking.boot("220 mail.example.org")
-
-    assert seen(looking.look()) == (1, False)
-
-
-def test_ready_machine_is_checked_once_a_minute(looking: Looking) -> None:
-    looking.boot()
-    looking.look()
-    looking.prober.up.clear()
-
-    looks = []
-    for seconds in (30, 31, 30, 31, 61):
-        looking.clock.moment += timedelta(seconds=seconds)
-        looks.append(seen(looking.look()))
-
-    assert looks == [(0, True), (1, True), (1, True), (2, True), (3, True)]
-
-
-def test_machine_is_ready_when_it_answers_again(looking: Looking) -> None:
-    looking.boot()
-    looking.look()
-    looking.prober.up.clear()
-    looking.clock.moment += timedelta(minutes=1)
-    looking.look()
-    looking.boot()
-    looking.clock.moment += timedelta(minutes=1)
-
-    assert seen(looking.look()) == (0, True)
-
-
 def test_machines_are_unknown_when_no_check_can_run(looking: Looking) -> None:
     looking.prober.broken = True
 
@@ -163,25 +125,6 @@ def test_pool_without_ready_is_not_checked(
 
     assert seen(looking.look()) == (None, False)
     assert not looking.prober.tried
-
-
-def test_read_only_commands_use_last_check_result(looking: Looking) -> None:
-    looking.look()
-    looking.boot()
-    tried = list(looking.prober.tried)
-
-    assert seen(looking.look(tries=False)) == (1, False)
-    assert looking.prober.tried == tried
-
-
-def test_machine_has_time_of_its_first_check(looking: Looking) -> None:
-    looking.look()
-    looking.clock.moment += timedelta(minutes=2)
-
-    machine = looking.look()
-
-    assert isinstance(machine, Machine)
-    assert machine.looked_since == NOW
 
 
 def test_readiness_is_unknown_without_store(cloud: Cloud, tmp_path: Path) -> None:
@@ -214,3 +157,29 @@ def test_unchecked_machine_is_unknown_without_affecting_others(
 
     assert isinstance(listing, Listing)
     assert [each.misses for each in listing.machines] == [0, None]
+
+
+def test_machine_is_checked_until_ready_and_then_once_a_minute(looking: Looking) -> None:
+    def look_after(seconds: int) -> tuple[int | None, bool]:
+        looking.clock.moment += timedelta(seconds=seconds)
+        return seen(looking.look())
+
+    first = [look_after(0), look_after(120)]
+    machine = looking.look()
+    looking.boot("220 mail.example.org")
+    other = look_after(0)
+    looking.boot()
+    tried = list(looking.prober.tried)
+    unchanged = seen(looking.look(tries=False))
+    assert looking.prober.tried == tried
+    ready = look_after(0)
+    looking.prober.up.clear()
+    later = [look_after(seconds) for seconds in (30, 31, 30, 31, 61)]
+    looking.boot()
+
+    assert first == [(1, False), (2, False)]
+    assert isinstance(machine, Machine)
+    assert machine.looked_since == NOW
+    assert (other, unchanged, ready) == ((4, False), (4, False), (0, True))
+    assert later == [(0, True), (1, True), (1, True), (2, True), (3, True)]
+    assert look_after(61) == (0, True)

@@ -1,4 +1,4 @@
-"""Whatever reads rules tells those of each place, and never takes silence for no rules.
+"""The contract of RuleReader: the rules of each place, and silence is not taken for none.
 
 Debusine's stand-in is held to the suite that a real server keeps (tests/live/test_rules.py).
 """
@@ -15,7 +15,6 @@ from fleet.ports import RuleReader
 from fleet.schema.model import CoprRulesFile, CoprRulesUrl
 from tests.builders.sentences import tells
 from tests.fakes.files import FakeFiles
-from tests.fakes.rule_reader import FakeRuleReader
 from tests.ports.task_rules_suite import PATH, Server, TaskRulesSuite, a_rule, an_entry
 from tests.rigs.loopback import Answer, Loopback, Received
 from tests.rigs.task_configuration import OWNER, VIEWER, TaskConfiguration
@@ -64,7 +63,6 @@ def test_rule_readers_return_rules_of_named_places(
             PLACE: (api.rules(), HeldRules(written=(a_rule("llvm"),))),
             "copr.conf": (copr_from_file("/there/copr.conf", COPR.encode()), HELD),
             url: (CoprAllowList(CoprRulesUrl(url=url), "", FakeFiles({})), HELD),
-            "any": (FakeRuleReader({"any": HELD}), HELD),
         }
         for place, (reader, held) in readers.items():
             assert reader.read() == {place: held}

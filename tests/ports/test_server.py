@@ -1,4 +1,4 @@
-"""What every Server promises, run over the fake and a recorded Debusine."""
+"""The contract of Server, run over the fake and a recorded Debusine."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -56,55 +56,12 @@ def example(request: pytest.FixtureRequest) -> Iterator[Example]:
         yield make(stack)
 
 
-def test_server_returns_workers_and_their_work(example: Example) -> None:
-    assert example.up.summary().architectures["amd64"] == AMD64
-    assert example.up.summary().asked_at == NOON
-
-
-def test_server_returns_user_of_token(example: Example) -> None:
-    assert example.up.user() == "fleet"
-
-
-def test_server_counts_pending_requests_by_scope(example: Example) -> None:
-    assert example.up.counts() == {"debian": 29}
-
-
-def test_refused_token_is_an_error(example: Example) -> None:
-    with pytest.raises(SourceUnreachable, match="403"):
-        example.refusing.user()
-
-
-def test_unreachable_server_is_an_error_for_every_method(example: Example) -> None:
-    for ask in (example.down.summary, example.down.user, example.down.counts):
-        with pytest.raises(SourceUnreachable):
-            ask()
-
-
-# Debusine alone
-
-
 def test_work_without_architecture_counts_as_any() -> None:
     with Replay(*RECORDED) as server:
         architectures = DebusineServer(_queue(server.url), TOKEN).summary().architectures
 
     assert architectures["any"] == Machinery(running=0, pending=24)
     assert "None" not in architectures
-
-
-def test_server_time_is_parsed() -> None:
-    told = {"Date": "Sat, 21 Nov 2026 12:34:56 GMT"}
-    status = read_exchange("service-status").answer
-    with Loopback(lambda _: Answer(200, status.body, {**status.headers, **told})) as server:
-        summary = DebusineServer(_queue(server.url), TOKEN).summary()
-
-    assert summary.server_time == datetime(2026, 11, 21, 12, 34, 56, tzinfo=UTC)
-
-
-@pytest.mark.parametrize("told", ["", "yesterday", "Sat, 21 Nov 2026 12:34:56 -0000"])
-def test_server_time_is_none_when_unparseable(told: str) -> None:
-    status = read_exchange("service-status").answer
-    with Loopback(lambda _: Answer(200, status.body, {**status.headers, "Date": told})) as server:
-        assert DebusineServer(_queue(server.url), TOKEN).summary().server_time is None
 
 
 def test_unknown_token_has_no_user() -> None:
@@ -130,3 +87,32 @@ def test_invalid_summary_is_an_error() -> None:
 
         with pytest.raises(SourceUnreachable, match="external_workers_arch"):
             DebusineServer(_queue(server.url), TOKEN).summary()
+
+
+def test_server_returns_its_workers_user_and_counts(example: Example) -> None:
+    assert example.up.summary().architectures["amd64"] == AMD64
+    assert example.up.summary().asked_at == NOON
+    assert example.up.user() == "fleet"
+    assert example.up.counts() == {"debian": 29}
+
+
+def test_refusing_or_unreachable_server_is_an_error(example: Example) -> None:
+    with pytest.raises(SourceUnreachable, match="403"):
+        example.refusing.user()
+    for ask in (example.down.summary, example.down.user, example.down.counts):
+        with pytest.raises(SourceUnreachable):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("told", "time"),
+    [
+        ("Sat, 21 Nov 2026 12:34:56 GMT", datetime(2026, 11, 21, 12, 34, 56, tzinfo=UTC)),
+        *((wrong, None) for wrong in ("", "yesterday", "Sat, 21 Nov 2026 12:34:56 -0000")),
+    ],
+)
+def test_server_time_is_of_its_date_header(told: str, time: datetime | None) -> None:
+    status = read_exchange("service-status").answer
+    answer = Answer(200, status.body, {**status.headers, "Date": told})
+    with Loopback(lambda _: answer) as server:
+        assert DebusineServer(_queue(server.url), TOKEN).summary().server_time == time

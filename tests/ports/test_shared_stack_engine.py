@@ -81,44 +81,6 @@ def read(engine: SharedStackEngine) -> Base:
     return base
 
 
-def test_base_is_none_when_it_never_existed(engine: SharedStackEngine) -> None:
-    assert engine.read(REF) is None
-
-
-def test_shared_resources_are_created_with_ids(engine: SharedStackEngine) -> None:
-    engine.up(REF, PARTS, quiet)
-
-    base = read(engine)
-    assert base.parts == PARTS
-    assert base.ids.keys() == {part.key for part in PARTS}
-    assert all(base.ids.values())
-    assert base.laid
-    assert not base.interrupted
-
-
-def test_second_up_of_equal_parts_changes_nothing(engine: SharedStackEngine) -> None:
-    engine.up(REF, PARTS, quiet)
-    before = read(engine)
-
-    assert engine.preview(REF, PARTS) == ()
-    assert engine.up(REF, PARTS, quiet) == ()
-    assert read(engine).ids == before.ids
-
-
-def test_unwanted_shared_resource_is_deleted_alone(
-    engine: SharedStackEngine,
-) -> None:
-    engine.up(REF, PARTS, quiet)
-    kept = read(engine).ids[NETWORK.key]
-
-    preview = engine.preview(REF, [NETWORK])
-    engine.up(REF, [NETWORK], quiet)
-
-    gone = sorted(part.name for part in PARTS if part != NETWORK)
-    assert preview == tuple(StackStep(worker=name, operation="delete") for name in gone)
-    assert read(engine).ids == {NETWORK.key: kept}
-
-
 def test_additional_rule_updates_firewall_in_place(engine: SharedStackEngine) -> None:
     engine.up(REF, [FIREWALL], quiet)
     before = read(engine).ids
@@ -129,25 +91,6 @@ def test_additional_rule_updates_firewall_in_place(engine: SharedStackEngine) ->
 
     assert (step.worker, step.operation) == (FIREWALL.name, "update")
     assert read(engine).ids == before
-
-
-@pytest.mark.engine
-def test_base_is_incomplete_until_failed_change_succeeds(
-    tmp_path: Path, api: SimulatedHetzner
-) -> None:
-    skip_without_plugin()
-    base = hetzner_base(tmp_path, api)
-    base.up(REF, [FIREWALL], quiet)
-    other = FIREWALL.altered(inputs=FIREWALL.inputs | {"rules": [RULE | {"port": "443"}]})
-    api.fail(Fault("POST", "/firewalls/*", status=422, code="invalid_input", count=1))
-
-    with pytest.raises(StackFailed):
-        base.up(REF, [other], quiet)
-    failed = read(base)
-    base.up(REF, [other], quiet)
-
-    assert (failed.parts, failed.laid) == ((other,), False)
-    assert read(base).laid
 
 
 @pytest.mark.engine
@@ -169,35 +112,6 @@ def test_unchangeable_shared_resource_is_replaced_under_its_name(
     assert after.ids.keys() == before.keys()
     assert not set(after.ids.values()) & set(before.values())
     assert [each["ip_range"] for each in made["subnets"]] == ["10.30.0.0/16"]
-
-
-@pytest.mark.engine
-def test_network_without_subnet_is_incomplete(tmp_path: Path, api: SimulatedHetzner) -> None:
-    skip_without_plugin()
-    base = hetzner_base(tmp_path, api)
-    api.fail(Fault("POST", "/networks/*", status=422, code="invalid_input", count=1))
-
-    with pytest.raises(StackFailed):
-        base.up(REF, [NETWORK], quiet)
-
-    assert read(base).ids.keys() == {NETWORK.key}
-    assert not read(base).laid
-
-
-@pytest.mark.engine
-def test_subnet_with_lost_reply_is_adopted(tmp_path: Path, api: SimulatedHetzner) -> None:
-    skip_without_plugin()
-    base = hetzner_base(tmp_path, api)
-    api.fail(Fault("POST", "/networks/*", status=422, code="invalid_input", done=True, count=1))
-    with pytest.raises(StackFailed):
-        base.up(REF, [NETWORK], quiet)
-    before = read(base)
-
-    base.up(REF, [NETWORK], quiet)
-
-    assert not before.laid
-    assert (read(base).ids, read(base).laid) == (before.ids, True)
-    assert base.preview(REF, [NETWORK]) == ()
 
 
 @pytest.mark.engine
@@ -243,21 +157,62 @@ def test_base_change_after_its_preview_is_refused(tmp_path: Path, api: Simulated
         base.up(REF, PARTS, quiet)
 
 
+def test_shared_resources_are_created_once_and_deleted_alone(engine: SharedStackEngine) -> None:
+    assert engine.read(REF) is None
+    engine.up(REF, PARTS, quiet)
+
+    base = read(engine)
+    assert (base.parts, base.laid, base.interrupted) == (PARTS, True, False)
+    assert base.ids.keys() == {part.key for part in PARTS}
+    assert all(base.ids.values())
+    assert engine.preview(REF, PARTS) == engine.up(REF, PARTS, quiet) == ()
+    assert read(engine).ids == base.ids
+
+    preview = engine.preview(REF, [NETWORK])
+    engine.up(REF, [NETWORK], quiet)
+
+    gone = sorted(part.name for part in PARTS if part != NETWORK)
+    assert preview == tuple(StackStep(worker=name, operation="delete") for name in gone)
+    assert read(engine).ids == {NETWORK.key: base.ids[NETWORK.key]}
+
+
+OTHER_FIREWALL = FIREWALL.altered(inputs=FIREWALL.inputs | {"rules": [RULE | {"port": "443"}]})
+
+
+def refusal(method: str, path: str, status: int = 422, *, done: bool = False) -> Fault:
+    """Return a refusal of one call."""
+    return Fault(method, path, status=status, code="invalid_input", done=done, count=1)
+
+
 @pytest.mark.engine
-def test_partly_failed_shared_resource_is_completed_by_next_run(
-    tmp_path: Path, api: SimulatedHetzner
+@pytest.mark.parametrize(
+    ("first", "part", "fault"),
+    [
+        (FIREWALL, OTHER_FIREWALL, refusal("POST", "/firewalls/*")),
+        (None, NETWORK, refusal("POST", "/networks/*")),
+        (None, NETWORK, refusal("POST", "/networks/*", done=True)),
+        (None, FIREWALL, refusal("GET", "/firewalls/*", 400)),
+    ],
+    ids=["a change fails", "it gets no subnet", "the reply is lost", "it is not read back"],
+)
+def test_base_is_incomplete_until_failed_change_succeeds(
+    tmp_path: Path,
+    api: SimulatedHetzner,
+    first: SharedResource | None,
+    part: SharedResource,
+    fault: Fault,
 ) -> None:
     skip_without_plugin()
     base = hetzner_base(tmp_path, api)
-    api.fail(Fault("GET", "/firewalls/*", status=400, code="invalid_input", count=1))
+    if first is not None:
+        base.up(REF, [first], quiet)
+    api.fail(fault)
 
     with pytest.raises(StackFailed):
-        base.up(REF, [FIREWALL], quiet)
+        base.up(REF, [part], quiet)
     failed = read(base)
-    steps = base.up(REF, [FIREWALL], quiet)
+    base.up(REF, [part], quiet)
 
-    assert (list(failed.ids), failed.laid) == ([FIREWALL.key], False)
-    assert steps == (StackStep(worker=FIREWALL.name, operation="update"),)
-    assert read(base).ids == failed.ids
-    assert read(base).laid
-    assert base.preview(REF, [FIREWALL]) == ()
+    assert (failed.parts, list(failed.ids), failed.laid) == ((part,), [part.key], False)
+    assert (read(base).ids, read(base).laid) == (failed.ids, True)
+    assert base.preview(REF, [part]) == ()

@@ -1,4 +1,4 @@
-"""What asks the sources of an observation: the same of the fake and of the one with threads."""
+"""The contract of SourceReader, over the fake and the one with threads."""
 
 import pytest
 

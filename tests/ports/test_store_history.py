@@ -1,134 +1,140 @@
-"""What every Store promises of samples: what runs observed, thinned out and for 35 days."""
+"""What every Store promises of samples and worlds: what runs saw, thinned out and for a time."""
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from fleet.errors import StoreFailed, StoreMissing
-from fleet.model.history import MomentFigures, RunSample
+from fleet.model.history import RunSample
 from fleet.state.store import Store
-from tests.builders import NOW
-from tests.ports.stores import Opener, a_record, opener, postgres_store, postgres_url, store
-from tests.ports.test_store_ledger import a_charging, an_entry
+from tests.builders import NOW, ago
+from tests.ports.records import (
+    MINUTE,
+    UNREAD,
+    a_charge,
+    a_charging,
+    a_sample,
+    keep,
+    kept,
+    worlds_of,
+)
+from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
 
 __all__ = ["opener", "postgres_store", "postgres_url", "store"]
 
-SEEN = MomentFigures(busy=2, idle=1, starting=0, other=0, waiting=3, nanos=120_000_000)
-UNREAD = MomentFigures(None, None, None, None, None, None)
-MONTH = timedelta(days=40)
+DAY = 24 * 60
 
 
-def a_sample(*, minutes: float = 0, **pools: MomentFigures) -> RunSample:
-    at = NOW - timedelta(minutes=minutes)
-    return RunSample(at=at, fleet=SEEN, pools=pools or {"builders": SEEN})
+def minutes_of(store: Store) -> list[int]:
+    """Return the ages of all samples."""
+    samples = store.samples(ago(days=80), ago(days=-40))
+    return [(NOW - each.at) // MINUTE for each in samples]
 
 
-def all_of(store: Store) -> list[RunSample]:
-    return list(store.samples(NOW - 2 * MONTH, NOW + MONTH))
-
-
-def test_new_store_has_no_history(store: Store) -> None:
-    assert all_of(store) == []
-    assert store.charged_since() is None
-
-
-def test_samples_are_returned_oldest_first(store: Store, opener: Opener) -> None:
+def test_samples_are_returned_oldest_first_and_replaced(store: Store, opener: Opener) -> None:
+    unread = RunSample(at=ago(minutes=10), fleet=UNREAD, pools={"arm": UNREAD})
     for minutes in (10, 20, 0):
         store.record_sample(a_sample(minutes=minutes))
+    store.record_sample(unread)
 
-    assert all_of(opener("debian")) == [a_sample(minutes=each) for each in (20, 10, 0)]
-
-
-def test_samples_of_requested_time_span_are_read(store: Store) -> None:
-    for minutes in (30, 20, 10):
-        store.record_sample(a_sample(minutes=minutes))
-
-    found = store.samples(NOW - timedelta(minutes=20), NOW - timedelta(minutes=20))
-
-    assert found == (a_sample(minutes=20),)
-
-
-def test_unknown_figures_round_trip_in_samples(store: Store) -> None:
-    sample = RunSample(at=NOW, fleet=UNREAD, pools={"builders": UNREAD})
-    store.record_sample(sample)
-
-    assert all_of(store) == [sample]
-
-
-def test_second_sample_of_a_time_replaces_the_first(store: Store) -> None:
-    store.record_sample(a_sample())
-    store.record_sample(a_sample(arm=UNREAD))
-
-    assert all_of(store) == [a_sample(arm=UNREAD)]
+    found = opener("debian").samples(ago(days=1), NOW)
+    assert found == (a_sample(minutes=20), unread, a_sample())
+    assert store.samples(ago(minutes=10), ago(minutes=10)) == (unread,)
 
 
 def test_samples_older_than_35_days_are_deleted(store: Store) -> None:
-    day = 24 * 60
-    for minutes in (36 * day, 35 * day, 0):
+    for minutes in (36 * DAY, 35 * DAY, 0):
         store.record_sample(a_sample(minutes=minutes))
 
-    assert [each.at for each in all_of(store)] == [NOW - timedelta(days=35), NOW]
+    assert minutes_of(store) == [35 * DAY, 0]
 
 
 def test_last_sample_per_ten_minutes_is_kept_after_two_days(store: Store) -> None:
-    old = 3 * 24 * 60
+    old = 3 * DAY
     for minutes in (old + 10, old + 6, old + 1, old, 8, 4, 0):
         store.record_sample(a_sample(minutes=minutes))
 
-    ages = [(NOW - each.at) // timedelta(minutes=1) for each in all_of(store)]
-    assert ages == [old + 1, old, 8, 4, 0]
-
-
-def test_samples_of_renamed_pool_follow_its_stack(store: Store) -> None:
-    store.record_stack(a_record(pool="builders"))
-    store.record_sample(a_sample(builders=SEEN, other=UNREAD))
-
-    store.record_stack(a_record(pool="heavy"))
-
-    assert [each.pools for each in all_of(store)] == [{"heavy": SEEN, "other": UNREAD}]
-
-
-def test_existing_sample_of_new_name_keeps_its_figures(store: Store) -> None:
-    store.record_stack(a_record(pool="builders"))
-    store.record_sample(a_sample(builders=SEEN, heavy=UNREAD))
-
-    store.record_stack(a_record(pool="heavy"))
-
-    assert [each.pools for each in all_of(store)] == [{"heavy": UNREAD}]
+    assert minutes_of(store) == [old + 1, old, 8, 4, 0]
 
 
 def test_first_charged_hour_is_known(store: Store) -> None:
-    hours = (NOW, NOW - timedelta(days=3), NOW - timedelta(days=1))
-    store.charge(a_charging(*(an_entry(hour=hour) for hour in hours)))
+    hours = (NOW, ago(days=3), ago(days=1))
+    store.charge(a_charging(*(a_charge(hour=hour) for hour in hours)))
 
-    assert store.charged_since() == NOW - timedelta(days=3)
-
-
-def test_missing_store_has_no_samples(opener: Opener) -> None:
-    with pytest.raises(StoreMissing):
-        opener("debian").samples(NOW, NOW)
+    assert store.charged_since() == ago(days=3)
 
 
-def test_history_is_exported_and_imported(tmp_path: Path) -> None:
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
+# worlds
+
+
+def test_observed_worlds_round_trip_in_order(store: Store, opener: Opener) -> None:
+    keep(store, *range(75))
+    keep(store, 0, worlds=["a second world of this time"])
+
+    assert kept(opener("debian")) == worlds_of(*range(75))
+    assert kept(store, since=60, until=70) == worlds_of(*range(60, 71))
+
+
+@pytest.mark.slow
+def test_worlds_older_than_retention_are_deleted(store: Store) -> None:
+    keep(store, *range(0, 700, 10), days=1)
+    keep(store, 10_000, days=1)
+
+    assert kept(store) == worlds_of(10_000)
+
+
+def test_retention_of_zero_deletes_kept_worlds(store: Store) -> None:
+    keep(store, 0, 10)
+    keep(store, 20, days=0)
+
+    assert kept(store) == []
+
+
+def test_worlds_are_kept_when_clock_went_back(store: Store) -> None:
+    keep(store, 0, 10, 500, 20, 30, 510)
+
+    assert {*kept(store)} >= {*worlds_of(0, 10, 500, 510)}
+    keep(store, 520)
+    assert kept(store)[-1:] == worlds_of(520)
+
+
+def a_store(folder: Path) -> Store:
+    store = Store(f"sqlite:///{folder}/store.db", "debian")
     store.init()
-    store.record_sample(a_sample())
-    copy = Store(f"sqlite:///{tmp_path}/copy.db", "debian")
-
-    copy.fill(store.dump())
-
-    assert all_of(copy) == [a_sample()]
+    return store
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"fleet": [1, 2]}', '{"pools": 1}'])
-def test_damaged_sample_is_an_error_with_its_name(tmp_path: Path, text: str) -> None:
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
-    store.init()
-    store.record_sample(a_sample())
-    with store.begin() as connection:
-        connection.execute(sa.text("update fleet_samples set sample = :text"), {"text": text})
+@given(worlds=st.lists(st.text(max_size=300), max_size=80))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_round_trips_in_worlds(
+    worlds: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = a_store(tmp_path_factory.mktemp("store"))
 
-    with pytest.raises(StoreFailed, match="fleet_samples"):
-        all_of(store)
+    keep(store, *range(len(worlds)), worlds=worlds)
+
+    assert kept(store) == [each.encode() for each in worlds]
+
+
+@pytest.mark.slow
+def test_each_further_world_needs_little_space(tmp_path: Path) -> None:
+    store, names = a_store(tmp_path), [f"package-{n * 7919 % 10_007}" for n in range(400)]
+    worlds = [" ".join(names[nth : nth + 300]) for nth in range(60)]
+
+    keep(store, *range(60), worlds=worlds)
+
+    first, *later = (len(str(row["world"])) for row in store.dump()["moments"])
+    assert sum(later) / len(later) < first / 10
+
+
+@pytest.mark.slow
+def test_selected_worlds_are_spread_evenly(store: Store) -> None:
+    keep(store, *range(0, 6 * DAY, 240))
+
+    found = [*store.some_moments(NOW + MINUTE, NOW + timedelta(days=5), 2)]
+
+    early, late = (json.loads(each)["world"] for each in found)
+    assert 1 <= early < 2.5 * DAY <= late <= 5 * DAY

@@ -1,10 +1,10 @@
-"""Every desk keeps one contract: a ticket has one machine, a machine one ticket at a time."""
+"""The contract of TicketDesk: a ticket has one machine, a machine one ticket at a time."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -14,7 +14,7 @@ from fleet.ports import TicketDesk
 from fleet.state.store import Store
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.store import DatabaseTickets
-from tests.builders import NOW
+from tests.builders import NOW, ago
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.engine import FixedClock
@@ -44,388 +44,250 @@ class _Tickets:
         return self._book.open(ticket, most=100, most_of_submitter=100).id
 
 
+class Place:
+    """A desk, and its clients."""
+
+    def __init__(self, desk: TicketDesk, client: Client) -> None:
+        self.desk = desk
+        self._client = client
+        self.open = client.open
+
+    def hears(self, number: int, now: datetime) -> None:
+        self._client.change(number, lambda ticket: hear(ticket, now), now)
+
+    def close(self, number: int, now: datetime = NOW) -> None:
+        self._client.change(number, lambda ticket: close(ticket, now), now)
+
+    def lease(
+        self,
+        number: int,
+        machine: str = "m1",
+        now: datetime = NOW,
+        **said: Any,  # noqa: ANN401 - fields of Given
+    ) -> Leased:
+        given = Given(number, machine, "powerful", "192.0.2.1", ago(hours=1))
+        return self.desk.lease([replace(given, **said)], now)
+
+    def lend_once(self) -> None:
+        """Have a ticket of sandbox s get machine m1, and give it back."""
+        number = self.open(a_ticket(sandbox="s"))
+        self.lease(number)
+        self.close(number)
+
+    def workers(self, now: datetime = NOW) -> tuple[Worker, ...]:
+        workers = self.desk.read(now).workers
+        assert isinstance(workers, tuple)
+        return workers
+
+    def worker(self, now: datetime = NOW) -> Worker:
+        (worker,) = self.workers(now)
+        return worker
+
+    def waiting(self, now: datetime = NOW) -> list[int]:
+        demand = self.desk.read(now).demand
+        assert isinstance(demand, Demand)
+        return [int(request.id) for request in demand.requests]
+
+
 @pytest.fixture(params=["fake", "sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[TicketDesk, Client]:
-    """Return a desk, and its clients."""
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "fake":
         fake = FakeTicketDesk(FLEET)
-        return fake, fake
+        return Place(fake, fake)
     if request.param == "sqlite":
         store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
         store.init()
     else:
         store = request.getfixturevalue("postgres_store")
     book = DatabaseTickets(store.begin, "tickets")
-    return StoredTicketDesk(FLEET, book, FixedClock(NOW)), _Tickets(book)
+    return Place(StoredTicketDesk(FLEET, book, FixedClock(NOW)), _Tickets(book))
 
 
-def given(
-    number: int, machine: str = "m1", created_at: datetime = NOW - timedelta(hours=1)
-) -> Given:
-    return Given(number, machine, "powerful", "192.0.2.1", created_at)
+def test_open_ticket_is_demand_and_round_trips(place: Place) -> None:
+    said = {"tags": ("arch_x86_64", "extra_powerful"), "team": "core", "sandbox": "s"}
+    asked = a_ticket(1, priority=-3, background=True, lease=60, heard_at=NOW, **said)
+
+    number = place.open(asked)
+
+    assert (place.waiting(), place.workers()) == ([number], ())
+    assert place.desk.settle(NOW, None) == (asked,)
 
 
-def lend_once(desk: TicketDesk, client: Client) -> None:
-    """Have a ticket of sandbox s get machine m1, and give it back."""
-    number = client.open(a_ticket(sandbox="s"))
-    desk.lease([given(number)], NOW)
-    client.change(number, lambda ticket: close(ticket, NOW), NOW)
+def test_ticket_ids_increase_and_are_never_reused(place: Place) -> None:
+    first = place.open(a_ticket())
+    place.close(first)
+    place.desk.settle(NOW + timedelta(days=400), frozenset())
+
+    assert place.open(a_ticket()) == first + 1
 
 
-def workers_of(desk: TicketDesk, now: datetime = NOW) -> tuple[Worker, ...]:
-    workers = desk.read(now).workers
-    assert isinstance(workers, tuple)
-    return workers
+def test_leased_ticket_is_ready_and_its_worker_busy(place: Place) -> None:
+    number = place.open(a_ticket(sandbox="s"))
+    tags = ("arch_x86_64", "extra_powerful")
 
+    assert place.lease(number, tags=tags).tickets == (number,)
+    assert place.lease(number, "m2").tickets == ()
 
-def waiting(desk: TicketDesk, now: datetime = NOW) -> list[str]:
-    demand = desk.read(now).demand
-    assert isinstance(demand, Demand)
-    return [request.id for request in demand.requests]
-
-
-def test_open_ticket_is_demand(place: tuple[TicketDesk, Client]) -> None:
-    desk, client = place
-
-    number = client.open(a_ticket())
-
-    assert waiting(desk) == [str(number)]
-    assert workers_of(desk) == ()
-
-
-def test_ticket_round_trips(place: tuple[TicketDesk, Client]) -> None:
-    desk, client = place
-    asked = a_ticket(
-        1,
-        tags=("arch_x86_64", "extra_powerful"),
-        team="core",
-        sandbox="s",
-        priority=-3,
-        background=True,
-        lease=60,
-        heard_at=NOW,
-    )
-
-    client.open(asked)
-
-    assert desk.settle(NOW, None) == (asked,)
-
-
-def test_ticket_ids_increase_and_are_never_reused(place: tuple[TicketDesk, Client]) -> None:
-    desk, client = place
-    first = client.open(a_ticket())
-    client.change(first, lambda ticket: close(ticket, NOW), NOW)
-    desk.settle(NOW + timedelta(days=400), frozenset())
-
-    assert client.open(a_ticket()) == first + 1
-
-
-def test_leased_ticket_is_ready_and_its_worker_busy(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    number = client.open(a_ticket(sandbox="s"))
-
-    assert desk.lease([given(number)], NOW).tickets == (number,)
-
-    (ticket,) = desk.settle(NOW, None)
+    (ticket,) = place.desk.settle(NOW, None)
+    worker = place.worker()
     assert (ticket.machine, ticket.answer) == ("m1", "192.0.2.1")
-    (worker,) = workers_of(desk)
-    assert (worker.name, worker.state, worker.running, worker.pool) == (
-        "m1",
-        WorkerState.BUSY,
-        str(number),
-        "powerful",
-    )
-    assert waiting(desk) == []
+    assert (worker.name, worker.state, worker.pool) == ("m1", WorkerState.BUSY, "powerful")
+    assert worker.work is not None
+    assert (worker.running, worker.work.required) == (str(number), tags)
+    assert (place.waiting(), place.desk.released()) == ([], ())
 
 
-def test_ticket_closed_meanwhile_gets_no_machine(place: tuple[TicketDesk, Client]) -> None:
-    desk, client = place
-    number = client.open(a_ticket())
-    client.change(number, lambda ticket: close(ticket, NOW), NOW)
+def test_ticket_closed_meanwhile_gets_no_machine(place: Place) -> None:
+    number = place.open(a_ticket())
+    assert place.waiting() == [number]
+    place.close(number)
 
-    assert desk.lease([given(number)], NOW).tickets == ()
+    before = place.lease(number).tickets
+    place.desk.settle(NOW, None)
 
-    assert workers_of(desk) == ()
-
-
-def test_lease_skips_ticket_closed_meanwhile(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    number = client.open(a_ticket())
-    read = waiting(desk)
-    client.change(number, lambda ticket: close(ticket, NOW), NOW)
-
-    desk.settle(NOW, None)
-
-    assert read == [str(number)]
-    assert desk.lease([given(number)], NOW).tickets == ()
-    assert waiting(desk) == []
+    assert before == place.lease(number).tickets == ()
+    assert (place.waiting(), place.workers()) == ([], ())
 
 
-def test_ticket_is_kept_when_client_was_heard_meanwhile(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    number = client.open(a_ticket(lease=60, heard_at=NOW))
-    desk.read(LATER)
-    client.change(number, lambda ticket: hear(ticket, LATER), LATER)
+def test_ticket_is_kept_when_client_was_heard_meanwhile(place: Place) -> None:
+    number = place.open(a_ticket(lease=60, heard_at=NOW))
+    place.desk.read(LATER)
+    place.hears(number, LATER)
 
-    desk.settle(LATER, None)
+    place.desk.settle(LATER, None)
 
-    assert waiting(desk, LATER) == [str(number)]
+    assert place.waiting(LATER) == [number]
 
 
-def test_ticket_with_a_machine_gets_no_other(place: tuple[TicketDesk, Client]) -> None:
-    desk, client = place
-    number = client.open(a_ticket())
-    desk.lease([given(number)], NOW)
+def test_closed_ticket_releases_its_machine_in_its_sandbox(place: Place) -> None:
+    number = place.open(a_ticket(sandbox="s", team="blue"))
+    place.lease(number)
 
-    assert desk.lease([given(number, "m2")], NOW).tickets == ()
+    place.close(number, LATER)
 
-    assert [worker.name for worker in workers_of(desk)] == ["m1"]
-
-
-def test_closed_ticket_releases_its_machine_in_its_sandbox(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    number = client.open(a_ticket(sandbox="s"))
-    desk.lease([given(number)], NOW)
-
-    client.change(number, lambda ticket: close(ticket, LATER), LATER)
-
-    (worker,) = workers_of(desk, LATER)
-    assert (worker.state, worker.since, worker.requires, worker.uses) == (
-        WorkerState.IDLE,
-        LATER,
-        ("sandbox:s",),
-        1,
-    )
-    assert not worker.draining
+    worker = place.worker(LATER + timedelta(minutes=1))
+    assert (worker.state, worker.since, worker.draining) == (WorkerState.IDLE, LATER, False)
+    assert (worker.requires, worker.uses) == (("sandbox:s",), 1)
+    assert worker.ended is not None
+    assert (worker.ended.work.team, worker.ended.at) == ("blue", LATER)
+    assert place.desk.released() == ("m1",)
 
 
-def test_released_machine_may_be_used_again_in_its_sandbox(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    lend_once(desk, client)
-    second = client.open(a_ticket(sandbox="s"))
+def test_released_machine_is_used_again_only_in_its_sandbox(place: Place) -> None:
+    place.lend_once()
+    other, same = place.open(a_ticket(sandbox="t")), place.open(a_ticket(sandbox="s"))
 
-    assert desk.lease([given(second)], LATER).tickets == (second,)
+    refused, leased = (place.lease(each, now=LATER) for each in (other, same))
 
-    assert [worker.uses for worker in workers_of(desk)] == [2]
-
-
-def test_machine_of_another_sandbox_is_refused(place: tuple[TicketDesk, Client]) -> None:
-    desk, client = place
-    lend_once(desk, client)
-    second = client.open(a_ticket(sandbox="t"))
-
-    leased = desk.lease([given(second)], LATER)
-
-    assert (leased.tickets, list(leased.refused)) == ((), [second])
-    assert tells(leased.refused[second], "m1", "sandbox s")
-    assert waiting(desk) == [str(second)]
+    assert (refused.tickets, list(refused.refused)) == ((), [other])
+    assert tells(refused.refused[other], "m1", "sandbox s")
+    assert leased.tickets == (same,)
+    assert ([worker.uses for worker in place.workers()], place.waiting()) == ([2], [other])
 
 
-def test_refused_machine_does_not_delay_other_leases(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    first = client.open(a_ticket(sandbox="s"))
-    desk.lease([given(first)], NOW)
-    second, third = (client.open(a_ticket(sandbox="s")) for _ in range(2))
+def test_refused_machine_does_not_delay_other_leases(place: Place) -> None:
+    first, second, third = (place.open(a_ticket(sandbox="s")) for _ in range(3))
+    place.lease(first)
 
-    leased = desk.lease([given(second), given(third, "m2")], NOW)
+    given = Given(second, "m1", "powerful", "192.0.2.1", ago(hours=1))
+    leased = place.desk.lease([given, replace(given, ticket=third, machine="m2")], NOW)
 
     assert (leased.tickets, list(leased.refused)) == ((third,), [second])
     assert tells(leased.refused[second], "m1", f"ticket {first}")
-    assert waiting(desk) == [str(second)]
-    assert [(w.name, w.uses) for w in workers_of(desk)] == [("m1", 1), ("m2", 1)]
+    assert place.waiting() == [second]
+    assert [(w.name, w.uses) for w in place.workers()] == [("m1", 1), ("m2", 1)]
 
 
-def test_new_machine_of_same_name_has_its_own_tenancy(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    lend_once(desk, client)
-    second = client.open(a_ticket(sandbox="t"))
+def test_new_machine_of_same_name_has_its_own_tenancy(place: Place) -> None:
+    place.lend_once()
+    second = place.open(a_ticket(sandbox="t"))
 
-    assert desk.lease([given(second, created_at=LATER)], LATER) == Leased((second,))
+    assert place.lease(second, now=LATER, created_at=LATER) == Leased((second,))
 
-    assert [(w.uses, w.requires) for w in workers_of(desk)] == [(1, ("sandbox:t",))]
+    assert (place.worker().uses, place.worker().requires) == (1, ("sandbox:t",))
 
 
-def test_machine_keeps_sandbox_when_provider_clock_is_ahead(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
+def test_machine_keeps_sandbox_when_provider_clock_is_ahead(place: Place) -> None:
     ahead = NOW + timedelta(minutes=10)
-    first = client.open(a_ticket(sandbox="s"))
-    desk.lease([given(first, created_at=ahead)], NOW)
-    client.change(first, lambda ticket: close(ticket, LATER), LATER)
-    second = client.open(a_ticket(sandbox="t"))
+    first = place.open(a_ticket(sandbox="s"))
+    place.lease(first, created_at=ahead)
+    place.close(first, LATER)
+    second = place.open(a_ticket(sandbox="t"))
 
-    leased = desk.lease([given(second, created_at=ahead)], LATER)
+    leased = place.lease(second, now=LATER, created_at=ahead)
 
     assert (leased.tickets, list(leased.refused)) == ((), [second])
     assert tells(leased.refused[second], "m1", "sandbox s")
 
 
-def test_silent_client_loses_ticket_and_machine(place: tuple[TicketDesk, Client]) -> None:
-    desk, client = place
-    number = client.open(a_ticket(lease=60, heard_at=NOW, sandbox="s"))
-    desk.lease([given(number)], NOW)
+def test_silent_client_loses_ticket_and_machine(place: Place) -> None:
+    place.lease(place.open(a_ticket(lease=60, heard_at=NOW, sandbox="s")))
 
-    assert desk.settle(LATER, None) == ()
+    assert place.desk.settle(LATER, None) == ()
 
-    assert [worker.state for worker in workers_of(desk, LATER)] == [WorkerState.IDLE]
+    assert place.worker(LATER).state is WorkerState.IDLE
 
 
-def test_settle_forgets_vanished_machines_without_ticket(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    numbers = [client.open(a_ticket(sandbox="s")) for _ in range(3)]
-    desk.lease([given(n, f"m{n}") for n in numbers], NOW)
-    client.change(numbers[0], lambda ticket: close(ticket, NOW), NOW)
-    client.change(numbers[1], lambda ticket: close(ticket, NOW), NOW)
+def test_settle_forgets_vanished_machines_without_ticket(place: Place) -> None:
+    numbers = [place.open(a_ticket(sandbox="s")) for _ in range(3)]
+    for number in numbers:
+        place.lease(number, f"m{number}")
+    for number in numbers[:2]:
+        place.close(number)
 
-    desk.settle(NOW, {f"m{numbers[1]}"})
+    place.desk.settle(NOW, None)
+    unread = [worker.name for worker in place.workers()]
+    place.desk.settle(NOW, {f"m{numbers[1]}"})
 
-    assert [worker.name for worker in workers_of(desk)] == [f"m{n}" for n in numbers[1:]]
-
-
-def test_machines_of_unknown_existence_stay_recorded(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    lend_once(desk, client)
-
-    desk.settle(NOW, None)
-
-    assert [worker.name for worker in workers_of(desk)] == ["m1"]
+    assert unread == [f"m{n}" for n in numbers]
+    assert [worker.name for worker in place.workers()] == [f"m{n}" for n in numbers[1:]]
 
 
-def test_ticket_of_broken_machine_fails_with_reason(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    number = client.open(a_ticket(sandbox="s"))
-    desk.lease([given(number)], NOW)
+def test_ticket_of_broken_machine_fails_with_reason(place: Place) -> None:
+    place.lease(place.open(a_ticket(sandbox="s")))
 
-    assert desk.settle(NOW, None, {"m1"}) == ()
+    assert place.desk.settle(NOW, None, {"m1"}) == ()
 
-    (worker,) = workers_of(desk)
-    assert (worker.state, worker.uses) == (WorkerState.IDLE, 1)
+    assert (place.worker().state, place.worker().uses) == (WorkerState.IDLE, 1)
 
 
-def test_machine_needs_cleaning_after_its_ticket_ended(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    number = client.open(a_ticket(sandbox="s"))
-    desk.lease([given(number)], NOW)
-    assert desk.released() == ()
+@pytest.mark.parametrize("trouble", ["", "no room"])
+def test_machine_is_leased_again_unless_cleaning_failed(place: Place, trouble: str) -> None:
+    place.lend_once()
+    second = place.open(a_ticket(sandbox="s"))
 
-    client.change(number, lambda ticket: close(ticket, NOW), NOW)
+    place.desk.clean("m1", trouble)
+    cleaned = place.desk.released()
+    leased = place.lease(second, now=LATER)
 
-    assert desk.released() == ("m1",)
-
-
-def test_cleaned_machine_may_be_leased_again(place: tuple[TicketDesk, Client]) -> None:
-    desk, client = place
-    lend_once(desk, client)
-    second = client.open(a_ticket(sandbox="s"))
-
-    desk.clean("m1", "")
-
-    assert desk.released() == ()
-    assert desk.lease([given(second)], LATER).tickets == (second,)
+    assert cleaned == (("m1",) if trouble else ())
+    assert leased.tickets == (() if trouble else (second,))
+    assert ("m1" in leased.refused.get(second, "")) == bool(trouble)
+    assert place.worker().draining == bool(trouble)
 
 
-def test_uncleaned_machine_gets_no_other_ticket(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    lend_once(desk, client)
-    second = client.open(a_ticket(sandbox="s"))
+def test_note_is_kept_until_ticket_gets_its_machine(place: Place) -> None:
+    first, second = place.open(a_ticket()), place.open(a_ticket())
 
-    desk.clean("m1", "no room")
+    def notes(now: datetime) -> dict[int, str]:
+        return {each.id: each.note for each in place.desk.settle(now, None)}
 
-    leased = desk.lease([given(second)], LATER)
-
-    assert leased.tickets == ()
-    assert "m1" in leased.refused[second]
-    assert [worker.draining for worker in workers_of(desk)] == [True]
-
-
-def test_note_is_kept_until_ticket_gets_its_machine(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    first, second = client.open(a_ticket()), client.open(a_ticket())
-
-    desk.note({first: "budgets.blue.per_day is 2.00 EUR", second: "the same"})
-    held = {each.id: each.note for each in desk.settle(NOW, None)}
-    desk.note({second: "the same"})
-    desk.lease([replace(given(second), note="without extra_powerful")], LATER)
-    noted = {each.id: each.note for each in desk.settle(LATER, None)}
+    place.desk.note({first: "budgets.blue.per_day is 2.00 EUR", second: "the same"})
+    held = notes(NOW)
+    place.desk.note({second: "the same"})
+    place.lease(second, now=LATER, note="without extra_powerful")
 
     assert held == {first: "budgets.blue.per_day is 2.00 EUR", second: "the same"}
-    assert noted == {first: "", second: "without extra_powerful"}
+    assert notes(LATER) == {first: "", second: "without extra_powerful"}
 
 
-def test_work_of_ticket_requires_tags_of_its_lease(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    number = client.open(a_ticket())
+def test_machine_is_kept_once_for_an_unknown_ticket(place: Place) -> None:
+    (number,) = place.desk.keep({"m1": "powerful"}, NOW).values()
 
-    desk.lease([replace(given(number), tags=("arch_x86_64", "extra_powerful"))], NOW)
-
-    (worker,) = workers_of(desk)
-    assert worker.work is not None
-    assert worker.work.required == ("arch_x86_64", "extra_powerful")
-
-
-def test_worker_has_its_last_work_with_end(place: tuple[TicketDesk, Client]) -> None:
-    desk, client = place
-    number = client.open(a_ticket(team="blue"))
-    desk.lease([given(number)], NOW)
-
-    client.change(number, lambda ticket: close(ticket, LATER), LATER)
-
-    (worker,) = workers_of(desk, LATER + timedelta(minutes=1))
-    assert worker.state is WorkerState.IDLE
-    assert worker.ended is not None
-    assert (worker.ended.work.team, worker.ended.at) == ("blue", LATER)
-
-
-def test_machine_is_kept_for_an_unknown_ticket(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-
-    (number,) = desk.keep({"m1": "powerful"}, NOW).values()
-
-    (worker,) = workers_of(desk)
+    worker = place.worker()
     assert (worker.name, worker.pool, worker.running) == ("m1", "powerful", str(number))
     assert worker.state is WorkerState.BUSY
-    assert desk.keep({"m1": "powerful"}, NOW) == {}
-    client.change(number, lambda ticket: close(ticket, NOW), NOW)
-    (worker,) = workers_of(desk)
-    assert (worker.state, worker.uses) == (WorkerState.IDLE, 1)
-
-
-def test_machine_with_a_ticket_is_kept_for_no_other(
-    place: tuple[TicketDesk, Client],
-) -> None:
-    desk, client = place
-    desk.lease([given(client.open(a_ticket()))], NOW)
-
-    assert desk.keep({"m1": "powerful"}, NOW) == {}
-    assert desk.known_since() is None
+    assert place.desk.keep({"m1": "powerful"}, NOW) == {}
+    place.close(number)
+    assert (place.worker().state, place.worker().uses) == (WorkerState.IDLE, 1)
+    assert place.desk.known_since() is None

@@ -72,35 +72,12 @@ def test_signal_interrupts_immediately_outside_a_change(
     assert not signals.was_cut
 
 
-def test_signal_in_a_step_takes_effect_after_the_step(signals: Signals) -> None:
-    ask_to_end(signals, signal.SIGINT)
-
-    assert signals.is_ending()
-    assert not signals.was_cut
-
-
-def test_second_signal_in_a_step_interrupts_it(signals: Signals) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        ask_to_end(signals, signal.SIGINT, times=2)
-
-    assert signals.was_cut
-
-
 def test_signal_takes_effect_after_a_failed_step(signals: Signals) -> None:
     with pytest.raises(ValueError, match="failed"), signals.changing():
         raise ValueError("failed")
 
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def test_signal_handlers_are_restored() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-
-    with Signals().heard():
-        pass
-
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize("waiter", ["signals", "bell"])
@@ -122,29 +99,12 @@ def test_missed_signal_ends_the_wait_soon(waiter: str, request: pytest.FixtureRe
 # only the one that can be rung
 
 
-def test_wake_ends_one_wait(bell: WakeableTimer) -> None:
-    bell.wake()
-    bell.wait(3600)
-    began = time.monotonic()
-
-    assert bell.wait(0.05)
-    assert time.monotonic() - began >= 0.04
-
-
 def test_wake_from_another_thread_ends_the_wait(bell: WakeableTimer) -> None:
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(bell.wait, 3600)
         bell.wake()
 
         assert waiting.result(60)
-
-
-def test_wake_before_wait_ends_the_wait() -> None:
-    bell = WakeableTimer(3600)
-    for _ in range(5):
-        bell.wake()
-
-        assert bell.wait(7200)
 
 
 def test_runs_keep_average_distance_despite_many_wakes() -> None:
@@ -158,21 +118,6 @@ def test_runs_keep_average_distance_despite_many_wakes() -> None:
     assert time.monotonic() - began >= 0.09
 
 
-def test_look_again_ends_the_wait() -> None:
-    began = time.monotonic()
-    bell = WakeableTimer(0.05)
-    bell.look_again()
-
-    assert bell.wait(3600)
-    assert time.monotonic() - began >= 0.04
-
-
-def test_wait_ends_at_its_limit() -> None:
-    bell = WakeableTimer(3600)
-
-    assert bell.wait(0.01)
-
-
 def test_signal_ends_a_wait_for_a_wake(bell: WakeableTimer) -> None:
     def wait_until_asked(threads: ThreadPoolExecutor) -> None:
         threads.submit(os.kill, os.getpid(), signal.SIGTERM)
@@ -180,3 +125,44 @@ def test_signal_ends_a_wait_for_a_wake(bell: WakeableTimer) -> None:
 
     with ThreadPoolExecutor(1) as threads, pytest.raises(KeyboardInterrupt):
         wait_until_asked(threads)
+
+
+def test_second_signal_in_a_step_interrupts_it(signals: Signals) -> None:
+    ask_to_end(signals, signal.SIGINT)
+    assert (signals.is_ending(), signals.was_cut) == (True, False)
+
+    with pytest.raises(KeyboardInterrupt):
+        ask_to_end(signals, signal.SIGINT)
+
+    assert signals.was_cut
+
+
+def test_signal_handlers_are_restored() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    with Signals().heard():
+        pass
+
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_each_wake_ends_one_wait() -> None:
+    patient, bell = WakeableTimer(3600), WakeableTimer(0)
+    for _ in range(5):
+        patient.wake()
+        assert patient.wait(7200)
+    bell.wake()
+    bell.wait(3600)
+
+    began = time.monotonic()
+    assert bell.wait(0.05)
+    assert time.monotonic() - began >= 0.04
+
+
+def test_look_again_ends_the_wait() -> None:
+    began = time.monotonic()
+    bell = WakeableTimer(0.05)
+    bell.look_again()
+
+    assert bell.wait(3600)
+    assert time.monotonic() - began >= 0.04
