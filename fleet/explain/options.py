@@ -199,12 +199,6 @@ def default_place(options: Options) -> PlaceFacts | None:
     return cheapest(options) or next(filter(is_possible, options), None)
 
 
-def places_used(options: Options) -> Options:
-    """Return the machine options that the plan creates for a build, else the default place."""
-    default = default_place(options)
-    return tuple(each for each in options if each.is_chosen) or ((default,) if default else ())
-
-
 def is_possible(place: PlaceFacts) -> bool:
     """Return whether a machine option needs no additional rule and ends the build in time."""
     return not place.asks and not place.is_late

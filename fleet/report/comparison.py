@@ -17,11 +17,11 @@ from fleet.explain.changes import (
     Verdict,
 )
 from fleet.explain.config_changes import ChangedEntries, ConfigChange
-from fleet.explain.costs import BuildsCost, MovedBuilds
-from fleet.explain.options import places_used
+from fleet.explain.costs import BuildsCost, ComparedBuild, MovedBuilds
+from fleet.explain.options import way_to
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import Kind, SensitiveEdit
-from fleet.model.facts import Unknown
+from fleet.model.facts import PlaceFacts, Unknown
 from fleet.planner.forecast import ExpectedWaits
 from fleet.report.document import (
     Block,
@@ -411,38 +411,62 @@ def _value(text: str) -> str:
 
 
 def _builds(change: Changes) -> Section:
-    """Return the places of moved builds without and with the change, and count the others."""
+    """Return the places that fit moved builds without or with the change; count the others."""
     moved = [build for build in change.builds if build.is_moved]
     rows = []
     for build in moved[:_MAX_BUILDS]:
         count = words.many(build.count, "build") if build.count > 1 else ""
         about = ", ".join(filter(None, (build.task, count)))
         name = line(StyledText(build.name, Style.BOLD), f" {about}".rstrip())
-        for side, places in (("without this change", build.before), ("with it", build.after)):
-            used = places_used(places)
-            rows += [
-                row(
-                    name,
-                    side,
-                    words.place(each),
-                    words.UNKNOWN if each.seconds is None else write_duration(each.seconds),
-                    _cost(each.cost, change.currency),
-                    words.place_note(each),
-                )
-                for each in used
-            ]
-            rows += [] if used else [row(name, side, "no machine fits")]
+        rows += [
+            row(
+                name,
+                words.place(each),
+                words.time(each.start),
+                words.time(each.end) if each.end else words.UNKNOWN,
+                words.UNKNOWN if each.seconds is None else write_duration(each.seconds),
+                _cost(each.cost, change.currency),
+                note,
+            )
+            for each, note in _compare_places(build)
+        ] or [row(name, "no machine fits")]
     if hidden := len(moved[_MAX_BUILDS:]):
         rows.append(row("", f"… and {hidden:,} more, in the JSON"))
-    names = ("Build", "side", "place", "takes", "cost", "note")
-    kinds = {"Build": ColumnKind.GROUP, "cost": ColumnKind.FIGURE, "note": ColumnKind.PROSE}
-    columns = [Column(name, kinds.get(name, ColumnKind.TEXT)) for name in names]
+    columns = (
+        Column("Build", ColumnKind.GROUP),
+        Column("place"),
+        Column("start", fold=1),
+        Column("end"),
+        Column("takes", fold=2),
+        Column("cost", ColumnKind.FIGURE),
+        Column("note", ColumnKind.PROSE),
+    )
     blocks: list[Block] = [Table(columns, rows)]
     if moved and (others := sum(each.count for each in change.builds if not each.is_moved)):
         many = words.many(others, "other waiting build")
         blocks.append(line(f"Not moved: {many}, see the JSON"))
     title = "Time and money of the builds that this change moves, on machines created now"
     return Section(title, blocks)
+
+
+def _compare_places(build: ComparedBuild) -> Iterator[tuple[PlaceFacts, str]]:
+    """Yield each place that fits a build, or needs a rule, and a note; those before come first.
+
+    A place that fits on both sides has the figures with the change.
+    """
+    before = {way_to(each): each for each in build.before if not each.asks}
+    after = {way_to(each): each for each in build.after}
+    for way in dict.fromkeys((*before, *after)):
+        new = after.get(way)
+        is_lost = way in before and (new is None or bool(new.asks))
+        each = before[way] if is_lost else after[way]
+        side = ""
+        if is_lost:
+            side = "without this change"
+        elif way not in before and not each.asks:
+            side = "with this change"
+        chosen = "planned" if each.is_chosen else "only" if side else ""
+        yield each, ", ".join(filter(None, (f"{chosen} {side}".strip(), words.place_note(each))))
 
 
 def _cost(amount: Decimal | None, currency: str) -> str:
