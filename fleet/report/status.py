@@ -269,8 +269,8 @@ def pool_table(
         table.figure(name, lambda pool: count_cell(number(pool)), fold)
 
     def rare(name: str, number: Callable[[PoolStatus], int | None], fold: int) -> None:
-        """Add a column only if the count of a pool is known and not 0."""
-        if any(map(number, pools)):
+        """Add a column only if the count of a pool is not 0 or is unknown."""
+        if any(number(pool) != 0 for pool in pools):
             count(name, number, fold)
 
     table.name("", lambda pool: link(_name_pool(pool), targets.of_pool(pool.pool)))
