@@ -238,7 +238,7 @@ def _allocate_component(
             model = Model(component, by_rank=True, exact=exact)
             solution = model.program.solve(_objectives(model), serve_all=False)
         assignment = Assignment.rounded(model, model.counts(solution.values) if solution else {})
-        prove = partial(_prove_exact, model, solution)
+        prove = partial(_prove_exact, model, solution, assignment)
     else:
         model, assignment, prove = _allocate_large(component, model)
     allocation.proofs.append(partial(_prove, component, assignment, prove))
@@ -262,11 +262,22 @@ def _allocate_large(
         relaxed, columns = _relax_ranks(model)
     if served is None:
         served, maxima = _round_ranks(model, relaxed, columns)
-    assignment = _search(model, served, columns, relaxed)
-    values = assignment.values()
-    every = zip(model.every_rank, maxima, model.program.served(values).tolist(), strict=False)
+    costs = model.program.costs + model.program.penalties
+    lowest = _relax(model, served, costs, columns, relaxed)
+    assignment = _search(model, served, lowest) if lowest else served
+    counts = model.program.served(assignment.values()).tolist()
+    every = zip(model.every_rank, maxima, counts, strict=False)
     short = tuple((rank, most - round(count)) for rank, most, count in every if count < most)
-    return model, assignment, partial(_prove_large, model, values, columns, short)
+
+    def prove(cost: float) -> Proof:
+        # Penalties are no money.
+        relaxed = lowest
+        if model.program.penalties.any():
+            relaxed = _relax(model, assignment, model.program.costs, columns)
+        bound = _without_tie_breaks(model.money(relaxed.bound) if relaxed else 0.0, cost)
+        return Proof(cost, bound, bound, rounded=cost > (1 + GAP) * bound, longer=short)
+
+    return model, assignment, prove
 
 
 def _objectives(model: Model) -> Iterator[Objective]:
@@ -454,18 +465,18 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
     return assignment, maxima
 
 
-def _search(
-    model: Model, assignment: Assignment, columns: Array, first: Relaxed | None = None
-) -> Assignment:
-    """Return a cheaper assignment with equal served requests per rank, or the given assignment."""
+def _search(model: Model, assignment: Assignment, relaxed: Relaxed) -> Assignment:
+    """Return a cheaper assignment with equal served requests per rank, or the given assignment.
+
+    `relaxed` is the cheapest relaxation with equal served requests.
+    """
     program, costs = model.program, model.program.costs + model.program.penalties
+    by_rank = any(assignment.unserved)
     for each in _PASSES:
         if len(program.block) > each.max_columns:
             continue
-        key, values, by_rank = assignment.sort_key(), assignment.values(), any(assignment.unserved)
-        relaxed = first or _relax(model, values, costs, columns, by_rank=by_rank)
-        first = None
-        if relaxed is None or key[1] - model.money(relaxed.bound) <= _SEARCH_GAP * key[1]:
+        key, values = assignment.sort_key(), assignment.values()
+        if key[1] - model.money(relaxed.bound) <= _SEARCH_GAP * key[1]:
             break
         lower, upper = program.row_bounds()
         sums = program.row_sums(values).round()
@@ -482,19 +493,25 @@ def _search(
 
 
 def _relax(
-    model: Model, values: Array, costs: Array, columns: Array = (), *, by_rank: bool
+    model: Model,
+    assignment: Assignment,
+    costs: Array,
+    columns: Array = (),
+    known: Relaxed | None = None,
 ) -> Relaxed | None:
-    """Return the cheapest relaxation that serves the same number of requests as `values`.
+    """Return the cheapest relaxation that serves as many requests per rank as an assignment.
 
-    With `by_rank`, the numbers are equal per rank, otherwise per block. None if unsolvable.
+    `known` is returned if it serves as many. None if unsolvable.
     """
-    program = model.program
+    program, values = model.program, assignment.values()
+    served = program.served(values)
+    if known and (abs(program.served(known.values) - served) < EPSILON).all():
+        return known
     active = np.append(values.nonzero()[0], columns).astype(int)
     relaxation = Relaxation(program, active)
-    if by_rank:
-        sums = program.row_sums(values).round()
-        for row in program.rank_rows:
-            relaxation.bound_row(row, sums[row], sums[row])
+    if program.rank_rows and any(assignment.unserved):
+        for row, count in zip(program.rank_rows, served.round(), strict=True):
+            relaxation.bound_row(row, count, count)
     else:
         relaxation.bound_columns(program.totals, values[program.totals], values[program.totals])
     return relaxation.minimize(costs)
@@ -588,22 +605,16 @@ def _prove(component: Component, assignment: Assignment, prove: Callable[[float]
     return proof
 
 
-def _prove_exact(model: Model, solution: Solution | None, cost: float) -> Proof:
+def _prove_exact(
+    model: Model, solution: Solution | None, assignment: Assignment, cost: float
+) -> Proof:
     if solution is None:
         return Proof(cost, unfinished=True)
-    relaxed = _relax(model, solution.values, model.program.costs, by_rank=False)
+    relaxed = _relax(model, assignment, model.program.costs)
     least = relaxed.bound if relaxed else 0.0
     bound = _without_tie_breaks(model.money(max(solution.bound, least)), cost)
     is_unfinished = solution.nodes >= MAX_NODES
     return Proof(cost, bound, min(bound, model.money(least)), unfinished=is_unfinished)
-
-
-def _prove_large(
-    model: Model, values: Array, columns: Array, short: ShortRanks, cost: float
-) -> Proof:
-    relaxed = _relax(model, values, model.program.costs, columns, by_rank=False)
-    bound = _without_tie_breaks(model.money(relaxed.bound) if relaxed else 0.0, cost)
-    return Proof(cost, bound, bound, rounded=cost > (1 + GAP) * bound, longer=short)
 
 
 def _without_tie_breaks(bound: float, cost: float) -> float:
