@@ -37,7 +37,6 @@ from fleet.planner.formulation import (
     open_pairs,
 )
 from fleet.planner.solver import (
-    COUNT_GAP,
     GAP,
     MAX_NODES,
     Array,
@@ -70,23 +69,22 @@ _RAISED_RANKS = 10
 """Maximum ranks with different weights in a raise: the solver is accurate for weights to 2^10."""
 _RAISE_GAP = 1e-9
 """Relative gap of a search that raises ranks: a larger gap would hide the weight of late ranks."""
-_KERNEL_PAIRS = 1_000
-"""(Block, place) pairs of the first search for more requests of one rank. Without it, a rank of
-4,000 requests in 40 limited pools serves 12 requests fewer."""
 _REPAIR_PAIRS = 10_000
-"""Maximum (block, place) pairs of the second search for more requests of one rank. With 15,000,
-one search may take 20 s."""
-_REPAIR_WORK = 30_000_000
-"""Simplex iterations times their pairs, after which no second search starts: about three seconds.
+"""Maximum (block, place) pairs of a search for more requests of one rank that uses all pairs. With
+15,000, one search may take 20 s."""
+_KERNEL_PAIRS = 1_000
+"""(Block, place) pairs of such a search if there are more. Without it, 1,000 requests in 400
+limited pools serve seven requests of early ranks fewer."""
+_REPAIR_WORK = 45_000_000
+"""Simplex iterations times their pairs, after which searches use a kernel: about five seconds.
 Searches of early ranks prove their maximum in a few hundred iterations; one of the last ranks,
-whose requests find little capacity, may take 20,000. With 100 million, the plan of 2,600 requests
-takes 16 s instead of 12 s, and an explanation takes more than twice as long as its plan."""
+whose requests find little capacity, may take 20,000. With 60 million, an explanation in 2,600
+requests takes more than twice as long as their plan; with 30 million, a world of
+tests/laws/test_independent_check.py serves one request of a late rank fewer."""
 _RANK_PIVOTS = 15_000
 """Maximum simplex iterations to find the rank maxima of a repair. 10,000 requests in 400 limited
 pools would need 45,000 iterations (nine seconds). A limit of 25,000 costs two seconds more, and
 serves no more requests in any world of `bench/`."""
-_RANK_NODES = 5
-"""Maximum branch-and-bound nodes of the first search for a rank: with 100, ten times as slow."""
 _NEIGHBOURHOOD_GAP = 3e-3
 """Optimality gap of a neighbourhood search, as a fraction of the cost of its columns."""
 _SEARCH_GAP = 1e-2
@@ -425,13 +423,13 @@ def _maximize(relaxation: Relaxation, costs: Array) -> Relaxed | None:
 def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assignment, list[int]]:
     """Serve more requests of each rank below its maximum, without loss to earlier ranks.
 
-    Return the new assignment and the maximum of each rank. A first search uses the kernel of the
-    relaxation, the second all pairs of this rank and of earlier ranks. Both serve no request of
-    later ranks; these then get the remaining capacity.
+    Return the new assignment and the maximum of each rank. A search uses the pairs of this rank
+    and of earlier ranks, all or those of least reduced cost; later ranks then get the remaining
+    capacity.
     """
     program, work, maxima = model.program, 0, list[int]()
     sizes = program.served(program.uppers)  # `@` would start BLAS threads
-    lower, upper = program.row_bounds()
+    lower, _ = program.row_bounds()
     relaxation = Relaxation(program, columns)
     for rank, (blocks, row) in enumerate(
         zip(model.blocks_by_rank, program.rank_rows, strict=True)
@@ -446,17 +444,16 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
         if relaxed and served < most:
             is_earlier = program.is_until(rank)
             pairs = int(is_earlier[: len(program.block)].sum())
-            kernel = _kernel(program, before, relaxed, _KERNEL_PAIRS, is_earlier)
-            values = program.search(
-                [_add_machines(program, kernel, by_rank=True)],
-                np.where(is_earlier, before, 0.0), costs,
-                (lower, upper), nodes=_RANK_NODES, gap=COUNT_GAP / max(1, served),
-            )  # fmt: skip
-            if pairs <= _REPAIR_PAIRS and work < _REPAIR_WORK:
-                raised = program.maximize(np.flatnonzero(is_earlier), costs, values, lower)
-                work += raised.pivots * pairs
-                most, values = min(most, floor(raised.bound + _COUNT_ERROR)), raised.values
-            repaired = Assignment.rounded(model, model.counts(values))
+            is_small = pairs <= _REPAIR_PAIRS and work < _REPAIR_WORK
+            searched = pairs if is_small else _KERNEL_PAIRS
+            kernel = _kernel(program, before, relaxed, searched, is_earlier)
+            free = _add_machines(program, kernel, by_rank=True)
+            values = np.where(is_earlier, before, 0.0)
+            raised = program.maximize(free[is_earlier[free]], costs, values, lower)
+            work += raised.pivots * len(kernel)
+            if len(kernel) == pairs:
+                most = min(most, floor(raised.bound + _COUNT_ERROR))
+            repaired = Assignment.rounded(model, model.counts(raised.values))
             if repaired.unserved_by_rank() < assignment.unserved_by_rank():
                 assignment, served = repaired, round(program.served(repaired.values())[rank])
         maxima.append(most)

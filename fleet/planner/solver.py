@@ -234,6 +234,8 @@ class Program:
         `costs` counts these requests (`count_costs`), `values` is a known solution, and `lower`
         has the lower bounds of the rows.
         """
+        if not len(free):
+            return Raised(values, inf, 0)
         bounds = lower, _keep_margin(self.row_uppers)
         solver = _build_solver(costs[free], self.uppers[free], bounds, self.select(free))
         _set_integer(solver, len(free))

@@ -23,9 +23,6 @@ _SEEDS = {"laws": range(30), "slow": range(0, 30, 6)}.get(
 )
 """All worlds take several minutes: `nox -s slow-laws` checks the five of the smallest size, and
 everyday tests two of them."""
-_SHORT = pytest.mark.xfail(reason="a late rank is short by one request", strict=True)
-_RANKS = [pytest.param(seed, marks=_SHORT) if seed in (17, 22) else seed for seed in _SEEDS]
-"""Two worlds are short, at ranks 18 and 20 of 20: the search ends at its limit of iterations."""
 _SIZES = (
     (500, 60, 10, 20),
     (700, 120, 12, 40),
@@ -70,7 +67,7 @@ def test_allocation_violates_no_constraint(seed: int) -> None:
     assert needed == {place: count for place, count in found.machines.items() if count}
 
 
-@pytest.mark.parametrize("seed", _RANKS)
+@pytest.mark.parametrize("seed", _SEEDS)
 def test_no_rank_can_serve_one_additional_request(seed: int) -> None:
     layout, found = allocated(seed)
 
