@@ -431,7 +431,9 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             since=unit.since,
             image=unit.machine.image if unit.machine else None,
             type=unit.machine.type if unit.machine else None,
-            cost=UnknownFigure(unknown=(*inventory.blind, lives.UNKNOWN_PRICE)[0])
+            cost=UnknownFigure(
+                unknown=lives.UNKNOWN_PRICE if inventory.listed else inventory.blind[0]
+            )
             if cost is None
             else cost,
             cost_known=cost is not None,

@@ -2,6 +2,7 @@
 
 from fleet.model.facts import MachineState, Unknown
 from fleet.model.plan import Plan, PoolVerdict
+from fleet.model.values import UnknownFigure
 from fleet.reconcile import reconcile
 from tests.builders import (
     a_fleet,
@@ -84,6 +85,15 @@ def test_cost_is_unknown_when_a_machine_has_no_price() -> None:
     (worker,) = plan.workers
     assert pool_of(plan).not_known == ("cost",)
     assert not worker.cost_known
+
+
+def test_listed_machine_has_no_price_when_its_stack_is_unread() -> None:
+    strange = a_listing(a_machine(type="no-such-type"))
+    world = a_world(providers={"hetzner": strange}, stacks=SILENT)
+
+    (worker,) = reconcile(a_fleet(), world).workers
+
+    assert worker.cost == UnknownFigure(unknown="no price is known")
 
 
 def test_static_workers_are_unknown_without_registry() -> None:
