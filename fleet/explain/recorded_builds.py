@@ -73,7 +73,7 @@ class Recording:
                 arrived = min(request.pending_since or world.time, world.time)
                 self.builds[key] = RecordedBuild(key[0], request, names, arrived)
             build = self.builds[key]
-            build.started = started
+            build.started, build.seconds, build.is_withdrawn = started, None, False
             if started is None or not build.names:
                 build.request, build.names = request, names
             elif build.request.count > 1:

@@ -60,6 +60,24 @@ def test_build_that_ran_has_the_duration_until_it_disappeared() -> None:
     assert (build.seconds, build.is_withdrawn) == (300, False)
 
 
+def test_build_is_not_withdrawn_when_it_runs_after_a_gap() -> None:
+    waits, runs = a_sim_world(requests=(a_build(),)), a_sim_world(a_busy_worker())
+
+    build = the_build(moment(0.5, waits), moment(0.25, a_sim_world()), moment(0, runs))
+
+    assert (build.seconds, build.is_withdrawn) == (None, False)
+    assert build.started is not None
+
+
+def test_build_that_runs_after_a_gap_has_the_duration_until_its_end() -> None:
+    runs = a_sim_world(a_busy_worker())
+
+    seen = [moment(0.05, runs), moment(0.04, a_sim_world()), moment(0.03, runs)]
+
+    assert the_build(*seen).seconds is None
+    assert the_build(*seen, a_sim_world()).seconds == 300
+
+
 def test_nameless_build_gets_the_name_of_its_work() -> None:
     nameless = a_build(package=None)
     waits, runs = a_sim_world(requests=(nameless,)), a_sim_world(a_busy_worker())
