@@ -85,9 +85,9 @@ class Recording:
         self._present = (self._present - gone) | present
 
     def _queue_of(self, request: str) -> str:
-        """Return the queue of a running request that only a provider lists."""
-        queues = sorted(self.last.queues)
-        return next((each for each in queues if (each, request) in self.builds), *queues[:1])
+        """Return the queue of a running request that only a provider lists; "" without queues."""
+        queues = [*sorted(self.last.queues), ""]
+        return next((each for each in queues if (each, request) in self.builds), queues[0])
 
 
 def _end(build: RecordedBuild, since: datetime, now: datetime) -> None:

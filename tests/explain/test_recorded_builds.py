@@ -94,3 +94,11 @@ def test_build_that_only_a_provider_lists_is_the_one_that_waited() -> None:
 
     assert (build.queue, build.request.package) == ("debian", "chromium")
     assert build.started is not None
+
+
+def test_build_has_no_queue_when_only_a_provider_was_read() -> None:
+    listed = a_sim_world(providers={"desk": a_listing(workers=(a_busy_worker(),))})
+
+    build = the_build(listed.altered(queues={}))
+
+    assert (build.queue, build.names) == ("", (NAME,))
