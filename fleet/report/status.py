@@ -300,13 +300,11 @@ def _name_pool(pool: PoolStatus) -> str:
 
 
 def _is_quiet(pool: PoolStatus) -> bool:
-    return not pool.machines and not change_of(pool) and pool.mode == "apply"
+    return pool.machines == 0 and not change_of(pool) and pool.mode == "apply"
 
 
 def _count_quiet(pools: Sequence[PoolStatus]) -> str:
-    unread = sum(pool.machines is None for pool in pools)
-    more = f" ({unread:,} could not be read)" if unread else ""
-    return f"{words.many(len(pools), 'pool')} without machines or changes{more}"
+    return f"{words.many(len(pools), 'pool')} without machines or changes"
 
 
 def change_of(pool: PoolDecision) -> str:

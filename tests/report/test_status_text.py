@@ -72,6 +72,18 @@ def test_unread_figures_are_unknown_in_status_text(golden: Golden) -> None:
     assert [cell for cell in row if cell != "unknown"] == ["builders", "3"]
 
 
+def test_status_hides_empty_pools_but_no_unread_pool() -> None:
+    empty = [a_pool_verdict(pool=f"empty-{n}", busy=0) for n in range(13)]
+    unread = a_pool_verdict(pool="lost", busy=0, not_known=("machines", "workers"))
+
+    text = status_to_text(a_plan(pools=(*empty, unread)), colour=False)
+
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("  lost ")]
+    assert row[:3] == ["lost", "unknown", "unknown"]
+    assert tells(text, "13 pools without machines")
+    assert "empty-" not in text
+
+
 def test_partly_read_figures_are_shown_in_status_text(golden: Golden) -> None:
     text = status_to_text(a_half_blind_plan(), colour=False)
 
