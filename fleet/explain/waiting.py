@@ -81,8 +81,9 @@ class WaitingGroup(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Return why its requests wait, in words."""
-        return self.requests[0].why or self.verdict
+        """Return why its requests wait. Each of several served requests has its own worker."""
+        is_shared = self.is_served and len(self.requests) > 1
+        return self.verdict if is_shared else self.requests[0].why or self.verdict
 
     def is_long(self, request: WaitingRequest, now: datetime) -> bool:
         """Return whether a request has waited longer than `long_seconds`."""
