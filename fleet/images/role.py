@@ -152,7 +152,7 @@ def run_role(
 
 
 _PYTHON = {"ansible_python_interpreter": "/usr/bin/python3"}
-_TASK_PATTERN = re.compile(r"TASK \[(?:[^\]]* : )?(?P<name>.*)\] \**$")
+_TASK_PATTERN = re.compile(r"(?:TASK|RUNNING HANDLER) \[(?:[^\]]* : )?(?P<name>.*)\] \**$")
 _PLACE_PATTERN = re.compile(r"(?:task path|Origin): (?:.*/ansible/|.*/)?(?P<place>[^:]+:\d+)")
 
 
@@ -206,8 +206,9 @@ def find_failure(log: str) -> str:
             place = f" ({found['place']})"
         elif line == "...ignoring":
             shown = []
-        is_open = line.startswith(("fatal: ", "failed: ")) or (is_open and line.startswith(" "))
-        if is_open:
+        # The output of a task may have empty lines, which are not shown.
+        is_open = line.startswith(("fatal: ", "failed: ")) or (is_open and line[:1] in ("", " "))
+        if is_open and line.strip():
             shown.append(f"  {line.rstrip()}"[:_MAX_LINE])
         elif shown and line.startswith("PLAY RECAP"):
             break

@@ -1,6 +1,7 @@
 """Running a play: what is told, what is logged, how a failure reads."""
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -101,6 +102,39 @@ def test_failing_task_is_named_with_position_and_output(tmp_path: Path) -> None:
     assert "no such package two\n" in problem
     assert tells(problem, log)
     assert "no such package two" in log.read_text(encoding="utf-8")
+
+
+FAILURES = {
+    "Install things": """
+  tasks:
+    - name: Install things
+      ansible.builtin.shell: {cmd: "printf 'Setting up\\n\\nE: the real error\\n' >&2; exit 1"}
+    - name: Never run
+      ansible.builtin.command: {argv: ["true"]}
+""",
+    "Reload it": """
+  tasks:
+    - name: Write the unit
+      ansible.builtin.command: {argv: ["true"]}
+      notify: Reload it
+  handlers:
+    - name: Reload it
+      ansible.builtin.shell: {cmd: "printf 'E: the real error' >&2; exit 1"}
+""",
+}
+
+
+@pytest.mark.parametrize("task", FAILURES)
+def test_failure_has_name_and_all_lines_of_task_or_handler(task: str, tmp_path: Path) -> None:
+    play = tmp_path / "play.yml"
+    play.write_text(f"- hosts: all\n  gather_facts: false{FAILURES[task]}", encoding="utf-8")
+    told: list[str] = []
+
+    with pytest.raises(RoleFailed, match=f"“{task}”") as caught:
+        run_role(HERE, {}, log=tmp_path / "log", told=told.append, play=play)
+
+    assert re.search(r"stderr: .*(\n.*)*E: the real error", str(caught.value))
+    assert told[-1] == task
 
 
 def test_ansible_gets_no_settings_or_secrets_of_caller(
