@@ -95,11 +95,11 @@ class OpenDiskImage:
 
     def text(self, path: str) -> str:
         """Return the content of a file of the root file system; empty if it does not exist."""
-        return self._debugfs("-R", f"cat {path}").stdout.decode(errors="replace")
+        return self._run_on_root("debugfs", "-R", f"cat {path}").stdout.decode(errors="replace")
 
     def copy(self, folder: Path) -> None:
         """Copy all files of the root file system into a folder, with owners and modes."""
-        dumped = self._debugfs("-R", f'rdump / "{folder}"')
+        dumped = self._run_on_root(*as_root("debugfs"), "-R", f'rdump / "{folder}"')
         if dumped.returncode or not (folder / "etc").is_dir():
             raise FileUnreadable(f"{folder}: debugfs copied no root: {last_line(dumped.stderr)}")
         if os.geteuid() == 0:
@@ -110,7 +110,7 @@ class OpenDiskImage:
         below = (path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())
         places = [f"/{path.relative_to(folder)}" for path in below]
         asked = "".join(f'ls -p "{place}"\n' for place in ("/", *places) if '"' not in place)
-        told = self._debugfs("-f", "/dev/stdin", stdin=asked.encode())
+        told = self._run_on_root("debugfs", "-f", "/dev/stdin", stdin=asked.encode())
         place = ""
         for line in told.stdout.decode(errors="replace").splitlines():
             # A listing has lines /inode/mode/uid/gid/name/size/.
@@ -122,14 +122,15 @@ class OpenDiskImage:
                 if not path.is_symlink():
                     path.chmod(stat.S_IMODE(int(mode, 8)))
 
-    def _debugfs(self, *words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
-        """Run debugfs on the root file system; raises FileUnreadable without one."""
+    def _run_on_root(
+        self, *command: str, stdin: bytes = b""
+    ) -> "subprocess.CompletedProcess[bytes]":
+        """Run a command of debugfs on the root file system; raises FileUnreadable without one."""
         for start, kind in self._partitions:
             image = f"{_descriptor(self._file)}?offset={start}"
             found = kind != _ESP and run_on(self._file, "debugfs", "-R", "stat /etc", image).stdout
             if found:
-                command = as_root("debugfs", *words, image)
-                return run_on(self._file, *command, stdin=stdin, seconds=_UNPACK_SECONDS)
+                return run_on(self._file, *command, image, stdin=stdin, seconds=_UNPACK_SECONDS)
         raise FileUnreadable(
             f"{self._name}: no partition of it is an ext4 root file system: build the image again"
         )

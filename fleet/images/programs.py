@@ -206,13 +206,14 @@ def isolated(*command: str | Path) -> list[str]:
     ]
 
 
-def as_root(*command: str | Path) -> list[str]:
-    """Return a command line that runs `command` as root, of a user namespace for ordinary users.
+def as_root(program: str, *args: str | Path) -> list[str]:
+    """Return a command line that runs a program as root, of a user namespace for ordinary users.
 
-    Raises FleetError if this user may not create namespaces.
+    Raises FleetError if the program is missing or this user may not create namespaces.
     """
+    command = (need(program), *map(str, args))
     if os.geteuid() == 0:
-        return [str(word) for word in command]
+        return [*command]
     if why := explain_no_namespaces():
         raise FleetError(why)
     return isolated(*command)

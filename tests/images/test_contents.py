@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import FileUnreadable
+from fleet.errors import FileUnreadable, FleetError
+from fleet.images import programs
 from fleet.images.checks import check_root, open_disk, workplace
 from fleet.images.programs import explain_no_namespaces
 from tests.builders.image_trees import a_recipe
@@ -53,10 +54,24 @@ def test_problems_are_found_in_a_real_disk(tmp_path: Path) -> None:
     ]
 
 
+@pytest.fixture
+def no_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the test as a user who is not root and may not create namespaces."""
+    monkeypatch.setattr(os, "geteuid", lambda: 64999)
+    monkeypatch.setattr(programs, "explain_no_namespaces", lambda: "no subordinate ids")
+
+
+@pytest.mark.usefixtures("no_root")
 def test_file_of_disk_is_read_without_root(disk: Path) -> None:
     with open_disk(disk) as opened:
         assert opened.text("/etc/hostname") == "localhost\n"
         assert opened.text("/etc/nothing") == opened.text("/nowhere/at/all") == ""
+
+
+@pytest.mark.usefixtures("no_root")
+def test_disk_copy_is_refused_without_root(disk: Path, tmp_path: Path) -> None:
+    with open_disk(disk) as opened, pytest.raises(FleetError, match="no subordinate ids"):
+        opened.copy(tmp_path)
 
 
 def test_read_of_disk_leaves_no_files(disk: Path) -> None:

@@ -15,6 +15,7 @@ from fleet.images.disk import explained
 from fleet.images.programs import (
     ENVIRONMENT,
     ProgramFailed,
+    as_root,
     explain_no_namespaces,
     held,
     isolated,
@@ -96,6 +97,7 @@ def test_programs_in_sbin_are_found_with_any_path(
     monkeypatch.setenv("PATH", "/nowhere")
 
     assert Path(need("mke2fs")).is_file()
+    assert Path(as_root("mke2fs")[-1]).is_file()
 
 
 def test_missing_programs_are_named_with_their_packages(
