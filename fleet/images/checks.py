@@ -8,7 +8,6 @@ that becomes a snapshot.
 import json
 import os
 import re
-import shutil
 import stat
 import subprocess
 import sys
@@ -161,12 +160,8 @@ def workplace(folder: Path) -> Iterator[Path]:
 
 
 def remove_trees(*trees: Path) -> None:
-    """Remove folders with files of other owners."""
-    if trees and os.geteuid() == 0:
-        for each in trees:
-            shutil.rmtree(each, ignore_errors=True)
-    elif trees:
-        subprocess.run(as_root("rm", "-rf", "--", *trees), check=False)  # noqa: S603 - fleet's own
+    """Remove folders with files of other owners. Raises FleetError for a user who could not."""
+    subprocess.run(as_root("rm", "-rf", "--", *trees), check=False)  # noqa: S603 - fleet's own
 
 
 def unpack_disk(path: Path, file: IO[bytes]) -> None:

@@ -74,6 +74,14 @@ def test_disk_copy_is_refused_without_root(disk: Path, tmp_path: Path) -> None:
         opened.copy(tmp_path)
 
 
+@pytest.mark.usefixtures("no_root")
+def test_workplace_without_root_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(FleetError, match="no subordinate ids"), workplace(tmp_path):
+        pass
+
+    assert [path.name for path in tmp_path.iterdir()] == [".jobs.lock"]
+
+
 def test_read_of_disk_leaves_no_files(disk: Path) -> None:
     before = disk.read_bytes()
 
