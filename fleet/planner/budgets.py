@@ -188,8 +188,8 @@ class _FreeMachine(NamedTuple):
     holding: BilledMachine
     ready: datetime
     """Time when the machine can start the request; NEVER: unknown."""
-    idle: int
-    """Maximum seconds from the end of its work to its deletion, in a sandbox or outside."""
+    idle: tuple[int, int]
+    """Maximum seconds from the end of its work to its deletion: (other work, tickets)."""
     end: datetime
     """Deletion time of the machine if the request does not run there."""
 
@@ -280,7 +280,7 @@ class Lifetimes:
         )
         bill = _Bill(machine, window)
         step = 1 if window.hours else bill.tariff.increment
-        least = bill.until(bill.age + max(step, machine.idle)) - bill.before
+        least = bill.until(bill.age + max(step, machine.idle[0])) - bill.before
         rest = bill.until(_FOREVER) - bill.before if number in self._permanent else _NONE
         return bill.before, least, rest
 
@@ -305,9 +305,12 @@ class Lifetimes:
         return _Bill(machine._replace(end=NEVER) if kept else machine, window).before
 
     def _machine(self, holding: BilledMachine, end: datetime) -> _FreeMachine:
-        idle = max(self._idle_time(holding, is_held=is_held) for is_held in (False, True))
-        idle_seconds = (idle + self._removal_delay) // _SECOND
-        return _FreeMachine(holding, self._ready_of(holding), idle_seconds, end)
+        outside, inside = (
+            (self._idle_time(holding, is_held=is_held) + self._removal_delay) // _SECOND
+            for is_held in (False, True)
+        )
+        idle = outside, max(outside, inside)
+        return _FreeMachine(holding, self._ready_of(holding), idle, end)
 
     def _owned_until(self, number: int) -> datetime:
         """Return the time when the payer of an existing machine is expected to stop paying."""
@@ -364,7 +367,7 @@ class Lifetimes:
             wait = (pool.target_wait or 0) if length.shared and not place.makes else 0
             work = wait + (_FOREVER if length.longest is None else length.longest)
             is_assigned_later = length.is_ticket and (wait or bill.machine.ready > self._now)
-            seen = bill.ready + work + bill.machine.idle
+            seen = bill.ready + work + bill.machine.idle[length.is_ticket]
             seen += self._fleet.cadence if is_assigned_later else 0
             # At the end of the window, a later deletion adds nothing.
             age = seen if seen >= bill.end else deletion_age(pool, bill.tariff, seen)

@@ -1,5 +1,6 @@
 """What a plan takes of budgets, one sentence per test. Machines cost 1 EUR/h; it is 08:00."""
 
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -114,11 +115,13 @@ def test_build_past_midnight_exceeds_budget_of_tomorrow() -> None:
 
 # time for which `reuse` keeps a machine
 
-HELD = Decimal(90 + 2 * HOUR + 2 * 600) / HOUR
-"""Boot, reuse.opportunity and two runs."""
+HELD = Decimal(90 + 2 * HOUR + 3 * 600) / HOUR
+"""Boot, reuse.opportunity and three runs: the first assigns the ticket."""
 KEEPS = [{}, {"min": 1}, {"spare": 1}, {"mode": "pause"}]
 ALL = {"budgets": {"all": {"per_day": "99 EUR"}}}
 OWN = {"budgets": {"debian": {"scope": "debian", "per_day": "99 EUR"}}}
+TICKETS = {"queues": {"debian": {"kind": "tickets"}}}
+TICKET = replace(a_group(), id="debian/g")
 
 
 def a_reusing_fleet(
@@ -126,7 +129,7 @@ def a_reusing_fleet(
 ) -> Fleet:
     """Return a fleet whose pool keeps a machine of a sandbox for two hours."""
     reuse = {"reuse": {"opportunity": "2h", "max_age": None}}
-    return a_budgeted_fleet(of_pool, pool=reuse | pool, **overrides)
+    return a_budgeted_fleet(of_pool, pool=reuse | pool, **(TICKETS | overrides))
 
 
 @pytest.mark.parametrize("keeps", KEEPS)
@@ -138,9 +141,9 @@ def test_request_takes_time_of_reuse(
 ) -> None:
     fleet, world = a_reusing_fleet(of_pool, keeps, **overrides), a_spent_world(a_worker())
 
-    today, _ = accounts(fleet, world, a_group())
+    today, _ = accounts(fleet, world, TICKET)
 
-    both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
+    both = today.row.machines[NEW.key] + today.row.requests[TICKET.id, NEW.key]
     assert rounded(both) == rounded(1 + HELD)
 
 
@@ -150,10 +153,20 @@ def test_request_takes_time_of_reuse_when_it_gets_an_existing_machine(
 ) -> None:
     fleet, world = a_reusing_fleet(None, keeps, **OWN), a_spent_world(a_worker(since=NOW))
 
-    today, _ = accounts(fleet, world, a_group())
+    today, _ = accounts(fleet, world, TICKET)
 
     expected = Decimal(HOUR + 2 * HOUR + 2 * 600) / HOUR
-    assert rounded(today.row.requests["g", FREE.key]) == rounded(expected)
+    assert rounded(today.row.requests[TICKET.id, FREE.key]) == rounded(expected)
+
+
+def test_request_without_ticket_takes_no_time_of_reuse() -> None:
+    fleet = a_reusing_fleet({"per_day": "99 EUR"}, {})
+
+    today, _ = accounts(fleet, a_spent_world(a_worker(since=NOW)), a_group())
+
+    both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
+    assert rounded(both) == rounded(1 + TAIL)
+    assert today.row.requests["g", FREE.key] == 1
 
 
 @pytest.mark.parametrize(
@@ -169,10 +182,10 @@ def test_request_takes_longer_of_idle_time_and_time_of_reuse(
 ) -> None:
     fleet = a_reusing_fleet({"per_day": "99 EUR"}, {"reuse": reuse})
 
-    today, _ = accounts(fleet, a_spent_world(), a_group())
+    today, _ = accounts(fleet, a_spent_world(), TICKET)
 
-    both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
-    assert rounded(both) == rounded(Decimal(HOUR + 90 + seconds + 2 * 600) / HOUR)
+    both = today.row.machines[NEW.key] + today.row.requests[TICKET.id, NEW.key]
+    assert rounded(both) == rounded(Decimal(HOUR + 90 + seconds + 3 * 600) / HOUR)
 
 
 @pytest.mark.parametrize(
@@ -193,9 +206,9 @@ def test_request_takes_time_of_reuse_when_its_pool_is_on_demand() -> None:
     tags = {"extra": {"on_demand": True}}
     fleet = a_reusing_fleet({"per_day": "99 EUR"}, {"provides": ["extra"]}, tags=tags)
 
-    today, _ = accounts(fleet, a_spent_world(), a_group())
+    today, _ = accounts(fleet, a_spent_world(), TICKET)
 
-    both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
+    both = today.row.machines[NEW.key] + today.row.requests[TICKET.id, NEW.key]
     assert rounded(both) == rounded(1 + HELD)
 
 
