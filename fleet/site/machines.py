@@ -63,7 +63,6 @@ def pools(shown: Shown) -> Iterator[Page]:
         none = alarm(_UNREAD) if pool.machines is None else line("No workers.")
         blocks: list[Block] = [
             Title(line(name)),
-            line(pool.because),
             *pool_figures(shown, pool),
             Section(
                 "Limits of its growth",
@@ -318,9 +317,5 @@ def _worker(
             ("Cost so far", price(worker.cost_so_far, currency)),
             ("Registered at", worker.registry or (words.UNKNOWN if is_unheard else missing)),
         ),
-        Section(
-            f"Pool {worker.pool}",
-            [line(pool.because), *pool_figures(shown, pool)] if pool else about_pool,
-            "pool",
-        ),
+        Section("Pool", pool_figures(shown, pool) if pool else about_pool, "pool"),
     ]

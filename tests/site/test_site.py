@@ -283,7 +283,15 @@ def test_worker_of_removed_pool_has_a_page() -> None:
 
     page = files["-/status/workers/debian-ci-builders-0001/index.html"]
 
-    assert re.search(r"Pool gone</h2>\s*<p>[^<]+</p>\s*</section>", page)
+    assert re.search(r"Pool</h2>\s*<p>[^<]+</p>\s*</section>", page)
+
+
+def test_pool_and_worker_page_have_the_reason_of_the_pool_once() -> None:
+    pool = a_pool_verdict(because="one stays ready")
+    files = site(Shown(a_plan(pools=(pool,), workers=(a_worker_verdict(),))))
+
+    for page in ("pools/builders", "workers/debian-ci-builders-0001"):
+        assert files[f"-/status/{page}/index.html"].count("one stays ready") == 1
 
 
 def test_empty_fleet_has_pages() -> None:
