@@ -28,7 +28,7 @@ def test_requests_without_machine_are_first_with_deciding_key() -> None:
     assert [each.assumed for each in waiting.requests] == [ago(minutes=-61, seconds=-30)] * 2
 
 
-def test_group_of_served_requests_states_what_is_true_for_all() -> None:
+def test_group_of_served_requests_has_their_outcome() -> None:
     found = waits(a_sim_fleet(), *(a_request(id=str(n)) for n in (1, 2)))
     alone = waits(a_sim_fleet(), a_request(id="1"))
 
