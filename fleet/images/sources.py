@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from io import BytesIO
+from pathlib import Path
 
 from fleet.errors import FleetError, SourceUnreachable
 from fleet.model.apt_sources import Source, archives, version_key
@@ -25,6 +26,9 @@ from fleet.model.values import digest
 _SIGNED = b"-----BEGIN PGP SIGNED MESSAGE-----"
 _DATE = re.compile(rb"^Date: (.+)$", re.MULTILINE)
 _DEBIAN = "http://deb.debian.org/debian"
+_DEBIAN_SECURITY = "http://security.debian.org/debian-security"
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_TRUSTED_KEYS = Path("/etc/apt/trusted.gpg.d")
 _TIMEOUT_SECONDS = 30.0
 _MAX_BYTES = 100 * 1000 * 1000
 _SUITES_WITHOUT_UPDATES = ("sid", "unstable", "experimental")
@@ -47,8 +51,11 @@ def archive_of(suite: str, mirror: str | None) -> Archive:
     """Return the sources of a suite and their state; raises SourceUnreachable or FleetError."""
     found: dict[str, bytes] = {}
     absent = []
-    for uri, name in mirror_suites(suite, mirror or _DEBIAN):
-        line = f"deb {uri} {name} main"
+    # As mmdebstrap does: apt on Ubuntu does not trust Debian's keys. A mirror may have other keys.
+    is_trusted = mirror or not _KEYRING.exists() or any(_TRUSTED_KEYS.glob("debian-archive-*"))
+    option = "" if is_trusted else f'[signed-by="{_KEYRING}"] '
+    for uri, name in mirror_suites(suite, mirror):
+        line = f"deb {option}{uri} {name} main"
         release = _fetch_release(uri, name)
         if release is not None:
             found[line] = release
@@ -79,13 +86,16 @@ def state_of(source: str) -> str | None:
     return digest(found)
 
 
-def mirror_suites(suite: str, mirror: str) -> list[tuple[str, str]]:
-    """Return (URI, name) of a suite, its updates suite and its security suite at a mirror."""
-    base = mirror.rstrip("/")
+def mirror_suites(suite: str, mirror: str | None) -> list[tuple[str, str]]:
+    """Return (URI, name) of a suite, its updates suite and its security suite.
+
+    Without a mirror, they are in the archives of Debian itself.
+    """
+    base = (mirror or _DEBIAN).rstrip("/")
     if suite in _SUITES_WITHOUT_UPDATES:
         return [(base, suite)]
-    beside = (f"{base}-security", f"{suite}-security")
-    return [(base, suite), (base, f"{suite}-updates"), beside]
+    security = f"{base}-security" if mirror else _DEBIAN_SECURITY
+    return [(base, suite), (base, f"{suite}-updates"), (security, f"{suite}-security")]
 
 
 def _fetch_release(uri: str, suite: str) -> bytes | None:

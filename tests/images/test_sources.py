@@ -1,11 +1,13 @@
 """Where packages come from: which suites a mirror has, and what a mirror that fails reads like."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from fleet.errors import FleetError, SourceUnreachable
-from fleet.images.sources import Archive, archive_of, state_of
+from fleet.images import sources
+from fleet.images.sources import Archive, archive_of, mirror_suites, state_of
 from tests.builders.sentences import tells
 from tests.rigs.loopback import Answer, Loopback, Received, html, since
 
@@ -52,6 +54,38 @@ def test_security_archive_missing_at_mirror_is_named(mirror: Loopback) -> None:
     mirror.faults.instead["/debian-security/dists/trixie-security/InRelease"] = Answer(404, b"")
 
     assert ask(mirror).absent == (f"deb {mirror.url}/debian-security trixie-security main",)
+
+
+@pytest.mark.parametrize("file", [None, "ubuntu-keyring-2018-archive.gpg"])
+def test_debian_archive_is_signed_when_apt_trusts_other_keys(
+    file: str | None, mirror: Loopback, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keyring, trusted = tmp_path / "keyring.gpg", tmp_path / "trusted.gpg.d"
+    monkeypatch.setattr(sources, "_DEBIAN", f"{mirror.url}/debian")
+    monkeypatch.setattr(sources, "_DEBIAN_SECURITY", f"{mirror.url}/debian-security")
+    monkeypatch.setattr(sources, "_KEYRING", keyring)
+    monkeypatch.setattr(sources, "_TRUSTED_KEYS", trusted)
+    plain = ask(mirror).lines
+    if file:
+        trusted.mkdir()
+        (trusted / file).touch()
+
+    assert archive_of("trixie", None).lines == plain  # this computer has no keyring
+
+    keyring.touch()
+    signed = tuple(line.replace("deb ", f'deb [signed-by="{keyring}"] ') for line in plain)
+    assert archive_of("trixie", None).lines == signed
+    assert ask(mirror).lines == plain
+
+    trusted.mkdir(exist_ok=True)
+    (trusted / "debian-archive-trixie-stable.asc").touch()
+    assert archive_of("trixie", None).lines == plain
+
+
+def test_debian_archive_has_its_own_security_archive() -> None:
+    uri, suite = mirror_suites("trixie", None)[-1]
+
+    assert (uri, suite) == ("http://security.debian.org/debian-security", "trixie-security")
 
 
 def test_suite_that_never_has_updates_is_complete(mirror: Loopback) -> None:
