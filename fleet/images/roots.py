@@ -4,9 +4,10 @@ mmdebstrap creates the base root; the role changes a copy of the base. An archiv
 a temporary name and renamed, so that it is always complete. New archives replace the oldest.
 """
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,28 +82,34 @@ class BaseInputs:
 def kept(cache: Path, name: str, make: Callable[[Path], object]) -> Iterator[Path]:
     """Yield the archive with this name. Create a missing archive.
 
-    A lock makes concurrent users of the same archive wait, and prevents its removal.
+    Concurrent users wait while one creates the archive. Then each user has a shared lock on the
+    archive, which prevents its removal.
     """
     tar = cache / f"{name}.tar"
-    with held(tar.with_suffix(".lock")):
-        if not tar.exists():
-            partial = tar.with_suffix(".partial")
-            try:
-                make(partial)
-                partial.replace(tar)
-            finally:
-                partial.unlink(missing_ok=True)
-        os.utime(tar)
-        _remove_oldest(cache)
+    with ExitStack() as reading:
+        with held(tar.with_suffix(".lock")):
+            if not tar.exists():
+                partial = tar.with_suffix(".partial")
+                try:
+                    make(partial)
+                    partial.replace(tar)
+                finally:
+                    partial.unlink(missing_ok=True)
+            os.utime(tar)
+            fcntl.flock(reading.enter_context(tar.open("rb")), fcntl.LOCK_SH)
+            _remove_oldest(cache)
         yield tar
 
 
 def _remove_oldest(cache: Path) -> None:
     """Remove the least recently used archives, except archives in use."""
     tars = sorted(cache.glob("*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for tar in tars[_MAX_ARCHIVES:]:
-        with suppress(Locked), held(tar.with_suffix(".lock"), busy="{}"):
-            tar.unlink(missing_ok=True)
+    for old in tars[_MAX_ARCHIVES:]:
+        lock = held(old.with_suffix(".lock"), busy="{}")
+        # NFS refuses an exclusive lock of a file that is open for reading only.
+        with suppress(Locked, OSError), lock, old.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            old.unlink()
 
 
 FORGET = """rm -rf var/lib/apt/lists/* var/lib/cloud/* var/log/apt/* var/log/journal/*

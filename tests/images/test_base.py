@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fleet.images.programs import held
 from fleet.images.roots import BaseInputs, kept
 from fleet.images.sources import Archive
 
@@ -49,6 +50,21 @@ def test_least_recently_used_roots_are_deleted(tmp_path: Path) -> None:
 
     left = sorted(path.name for path in tmp_path.glob("*.tar"))
     assert left == [f"root-{number}.tar" for number in range(2, 10)]
+
+
+def test_root_in_use_is_kept_and_blocks_no_other_user(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    with kept(tmp_path, "old", Path.touch) as tar:
+        os.utime(tar, (0, 0))
+        for number in range(9):
+            keep(tmp_path, f"root-{number}", made)
+        assert tar.exists()
+        with held(tmp_path / "old.lock", busy="{}"):
+            assert keep(tmp_path, "root-8", made) == "root-8"
+
+    keep(tmp_path, "root-8", made)
+    assert not tar.exists()
 
 
 def test_base_changes_with_any_of_its_inputs() -> None:
