@@ -6,12 +6,12 @@ registers.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import ClassVar
 
-from fleet.model.facts import Unknown, World, market_of
+from fleet.model.facts import Demand, Unknown, World, market_of
 from fleet.model.plan import Delete, Reason
 from fleet.model.prices import Tariff, billed_seconds, paid_until, tariff_of_machine
 from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife, is_in_sandbox, life_of
@@ -273,8 +273,12 @@ class ExcessSize(LifeRule):
     def apply(self, pool_plan: PoolPlan) -> None:
         """Shrink a pool to its max: booting, then idle, then busy machines.
 
+        Machines of ended tickets come first, unless a ticket of their sandbox waits.
         A busy worker finishes its work before its machine is deleted.
         """
+        above = _count_above_max(pool_plan, pool_plan.staying)
+        for unit, because in islice(_find_returned(pool_plan), max(0, above)):
+            pool_plan.delete(unit, Reason.TICKET_RETURNED, lives.explain_no_reuse(because))
         seen = _without_doubtful(pool_plan.staying)
         above = _count_above_max(pool_plan, seen)
         if above <= 0:
@@ -288,6 +292,25 @@ class ExcessSize(LifeRule):
         ready = [unit for state in states for unit in order if unit.state is state]
         for unit in ready[: above - len(booting)]:
             pool_plan.drain(unit, Reason.ABOVE_MAX, because)
+
+
+def _find_returned(pool_plan: PoolPlan) -> Iterator[tuple[Unit, str]]:
+    """Yield (machine, reason) for idle machines that `reuse` and paid time no longer keep.
+
+    Omit a machine if a ticket of its sandbox waits, because the ticket may get the machine.
+    """
+    reuse = pool_plan.pool.reuse if pool_plan.pool else None
+    if reuse is None:
+        return
+    demands = [reading.demand for reading in pool_plan.world.queues.values()]
+    known = [demand for demand in demands if isinstance(demand, Demand)]
+    awaited = {tag for demand in known for each in demand.requests for tag in each.provided}
+    idle = [unit for unit in pool_plan.staying if unit.state is UnitState.IDLE]
+    for unit in scale_down_order(pool_plan, idle):
+        because = _explain_reuse_over(pool_plan, unit, reuse)
+        is_awaited = unit.worker and not awaited.isdisjoint(unit.worker.requires)
+        if because and not is_awaited and not paid_for(pool_plan, unit):
+            yield unit, because
 
 
 def _count_above_max(pool_plan: PoolPlan, units: Iterable[Unit]) -> int:
