@@ -1,8 +1,8 @@
 """The pages about the verbs say what the program's own help says."""
 
-import VERBS
+import re
 
-from fleet.program import re
+from fleet.program import VERBS
 from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT
 from tools.cli_reference import FOLDER, pages
