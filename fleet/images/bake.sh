@@ -3,7 +3,8 @@
 #
 #     bake.sh base COMMAND...             run mmdebstrap
 #     bake.sh role BASE ROOT COMMAND...   unpack BASE, run the role on it, and pack it as ROOT
-#     bake.sh disk ROOT RAW [CLEANED]     write the disk RAW, and print the list of packages
+#     bake.sh disk ROOT RAW               write the disk RAW, and print the list of packages
+#     bake.sh clean ROOT CLEANED          pack ROOT as CLEANED, as it is on the disk
 #
 # BASE, ROOT and CLEANED are tar archives. The variable work names a folder for temporary files.
 # The kernel removes the mounts when the script ends.
@@ -20,6 +21,7 @@ main() {
     base) "$@" ;;
     role) run_role "$@" ;;
     disk) write_disk "$@" ;;
+    clean) pack_cleaned "$@" ;;
     esac
 }
 
@@ -40,7 +42,6 @@ write_disk() {
     unpack "$1"
     clean
     cat "$root/$listed"
-    test -z "${3-}" || pack "$3"
     # Ext4 needs 4 KiB per file and folder, and some percent for its own tables.
     kib=$(($(du -sk "$root" | cut -f 1) + 4 * $(find "$root" | wc -l)))
     root_mib=$((kib * 105 / 100 / 1024 + 1 + FREE_MIB))
@@ -54,6 +55,12 @@ END
     mke2fs -q -F -t ext4 -L root -U "$ROOT_ID" -m 1 -d "$root" \
         -E "hash_seed=$ROOT_ID,offset=$(((1 + BOOT_MIB) << 20))" "$raw" "${root_mib}M"
     write_boot_partition
+}
+
+pack_cleaned() {
+    unpack "$1"
+    clean
+    pack "$2"
 }
 
 # The boot partition has kernel, initrd and the boot loader of UEFI; on amd64 also that of BIOS.

@@ -175,16 +175,16 @@ class _Bake:
         inputs = [self._base.key, role_digest(), role_variables(recipe), self._archive.epoch]
         name = f"root-{digest([*inputs, state, script])}"
         raw = (draft.folder if builder.raw else self._work) / RAW
-        cleaned = self._work / "cleaned.tar" if builder.check else None
         with kept(builder.cache, name, self._make_root) as root:
-            packages = read_packages(self._write_disk(root, raw, cleaned).splitlines())
-        differences = self._build_again(cleaned) if cleaned else None
-        draft.say("compress")
-        options = ("-o", "compression_type=zstd", "-c", "-W", "-m", "4")
-        target = draft.folder / QCOW2
-        run(
-            "qemu-img", "convert", "-f", "raw", "-O", "qcow2", *options, raw, target, log=draft.log
-        )
+            draft.say("disk")
+            packages = read_packages(self._run_step("disk", root, raw).splitlines())
+            draft.say("compress")
+            convert = ("qemu-img", "convert", "-f", "raw", "-O", "qcow2")
+            options = ("-o", "compression_type=zstd", "-c", "-W", "-m", "4")
+            run(*convert, *options, raw, draft.folder / QCOW2, log=draft.log)
+            if not builder.raw:
+                raw.unlink()
+            differences = self._build_again(root) if builder.check else None
         return draft.finish(manifest_of(draft.order, "disk", packages)), differences
 
     def _make_root(self, tar: Path) -> None:
@@ -207,14 +207,12 @@ class _Bake:
         told = partial(self._draft.say, "role")
         run_role(host, role_variables(self._recipe), log=self._draft.log, told=told)
 
-    def _write_disk(self, root: Path, raw: Path, cleaned: Path | None) -> str:
-        """Write the disk of a packed root, and pack the cleaned root; return its packages."""
-        self._draft.say("disk")
-        return self._run_step("disk", root, raw, *filter(None, [cleaned]))
+    def _build_again(self, first_root: Path) -> "Differences":
+        """Build the root file system again without the cache; return the differences.
 
-    def _build_again(self, cleaned: Path) -> "Differences":
-        """Build the root file system again without the cache; return the differences."""
-        base, root, raw = (self._work / f"second.{each}" for each in ("base", "root", "raw"))
+        Delete each archive after its last use, because a build has several large archives.
+        """
+        base, root = (self._work / f"second.{each}" for each in ("base", "root"))
         self._make_base(base)
         with kept(self._builder.cache, f"base-{self._base.key}", self._make_base) as first:
             same = folder.measure(first) == folder.measure(base)
@@ -222,12 +220,19 @@ class _Bake:
                 () if same else compare(*(contents(each, times=True) for each in (first, base)))
             )
         self._run_role(base, root)
-        again = self._work / "again.tar"
-        self._write_disk(root, raw, again)
+        base.unlink()
         self._draft.say("compare")
+        second = self._list_cleaned(root)
+        root.unlink()
         base_files = (each._replace(what=f"in the base: {each.what}") for each in found)
-        finished = compare(*(contents(each, times=False) for each in (cleaned, again)))
+        finished = compare(self._list_cleaned(first_root), second)
         return Differences(same_base=same, files=(*base_files, *finished))
+
+    def _list_cleaned(self, root: Path) -> "Listing":
+        """Return the files of a root as they are on its disk."""
+        cleaned = self._work / "cleaned.tar"
+        self._run_step("clean", root, cleaned)
+        return contents(cleaned, times=False)
 
     def _run_step(self, step: str, *words: str | Path, stdin: bytes = b"") -> str:
         """Run a step of the script in new namespaces; return its output; raises BuildFailed."""

@@ -4,8 +4,29 @@ import os
 import tarfile
 from pathlib import Path
 
-from fleet.images.disk import Listing, compare, contents
+import pytest
+
+from fleet.images.disk import DiskBuilder, Listing, compare, contents, explain_no_disk
+from fleet.images.programs import explain_no_namespaces
+from fleet.model.images import BuildOrder
+from fleet.schema.pools import ImageRecipe
+from tests.builders import NOW
 from tests.builders.sentences import tells
+from tests.rigs.loopback import Answer, Loopback
+
+LACKING = explain_no_namespaces() or explain_no_disk("amd64")
+BAKES = """
+step=$1
+echo "$step: $(cd "$work" && echo *.base *.root *.tar *.raw)" >>STEPS
+pack() { tar -cf "$1" -C "$work" --files-from /dev/null; }
+case $step in
+base) for each; do case $each in *.partial | *.base) pack "$each" ;; esac; done ;;
+role) echo 'TASK [Install it] ***'; pack "$3" ;;
+disk) : >"$3" ;;
+clean) pack "$3" ;;
+esac
+"""
+RELEASE = b"-----BEGIN PGP SIGNED MESSAGE-----\n\nDate: Sat, 21 Nov 2026 08:11:10 UTC\n"
 
 
 def a_root(folder: Path, files: dict[str, str]) -> Path:
@@ -87,3 +108,29 @@ def test_archives_differ_when_file_times_differ(tmp_path: Path) -> None:
         listings.append(contents(tmp_path / f"{time}.tar", times=True))
 
     assert [(each.path, each.what) for each in compare(*listings)] == [("/log", "time")]
+
+
+@pytest.mark.skipif(bool(LACKING), reason=LACKING)
+def test_second_build_keeps_only_archives_that_it_still_reads(tmp_path: Path) -> None:
+    script, steps = tmp_path / "bake.sh", tmp_path / "steps"
+    script.write_text(BAKES.replace("STEPS", str(steps)), encoding="utf-8")
+    recipe = ImageRecipe(suite="trixie", architecture="amd64")
+    order = BuildOrder(
+        image="trixie", version="20261121T2030", recipe=recipe, built_at=NOW, built_by="ana"
+    )
+
+    with Loopback(lambda _: Answer(200, RELEASE)) as mirror:
+        archive, cache = f"{mirror.url}/debian", tmp_path / "cache"
+        builder = DiskBuilder(tmp_path, cache, mirror=archive, check=True, script=script)
+        _, differences = builder.build(order, lambda _: None)
+
+    assert differences is not None
+    assert (differences.same_base, differences.files) == (True, ())
+    found = [line.replace(" *.", " -") for line in steps.read_text().splitlines()]
+    nothing = "-base -root -tar -raw"
+    assert found == [
+        *(f"{step}: {nothing}" for step in ("base", "role", "disk", "base")),
+        "role: second.base -root -tar -raw",
+        "clean: -base second.root -tar -raw",
+        "clean: -base -root cleaned.tar -raw",
+    ]

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,15 +35,15 @@ def a_root(folder: Path, *names: str) -> Path:
     return folder
 
 
-def write_disk(root: Path) -> "subprocess.CompletedProcess[str]":
-    """Write the disk of a root as a build does, and leave the cleaned root where it works."""
+def bake(root: Path, step: str, result: str) -> "subprocess.CompletedProcess[str]":
+    """Run a step of a build on a root, which leaves the cleaned root in its folder."""
     work = root.parent / "work"
     work.mkdir(exist_ok=True)
     packed = work / "packed.tar"
     subprocess.run(["tar", "-cf", packed, "-C", root, "."], check=True)
     ids = {f"{each}_ID": ROOT_ID for each in ("DISK", "BOOT", "ROOT", "ROOT_PARTITION")}
     return subprocess.run(
-        isolated("sh", SCRIPT, "disk", packed, work / "disk.raw"),
+        isolated("sh", SCRIPT, step, packed, work / result),
         env={
             "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
             "work": str(work),
@@ -62,6 +63,10 @@ def write_disk(root: Path) -> "subprocess.CompletedProcess[str]":
         text=True,
         check=False,
     )
+
+
+def write_disk(root: Path) -> "subprocess.CompletedProcess[str]":
+    return bake(root, "disk", "disk.raw")
 
 
 def clean(root: Path) -> Path:
@@ -124,6 +129,19 @@ def test_root_is_mounted_by_its_id(tmp_path: Path) -> None:
 
     mounted = f"UUID={ROOT_ID} / ext4 errors=remount-ro 0 1"
     assert fstab.splitlines() == [mounted, "/swap none swap sw 0 0"]
+
+
+@needs_disks
+def test_cleaned_root_is_packed_as_it_is_on_the_disk(tmp_path: Path) -> None:
+    root = a_root(tmp_path / "root", "root/.ssh/authorized_keys", *BOOTS)
+    on_disk = {*files_of(clean(root))}
+
+    done = bake(root, "clean", "cleaned.tar")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    with tarfile.open(tmp_path / "work/cleaned.tar") as tar:
+        packed = {each.name.removeprefix("./") for each in tar if not each.isdir()}
+    assert packed == {*on_disk, *BOOTS, LISTED}
 
 
 @needs_disks
