@@ -125,6 +125,11 @@ class Asked:
         turn = None if self.blind else self.case.turns.get(self.key)
         return turn if turn is None or turn.first else self.case.assumed_turns.get(self.key, turn)
 
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """Return the requests that are served first, as in `Case.line`; None if no pool fits."""
+        return self.case.line.get(self.key) if self.signature.pools else None
+
     @cached_property
     def rules(self) -> tuple[GivenRule, ...]:
         """Return the rules of the allow-list that apply to the request."""

@@ -47,8 +47,8 @@ def answer_plainly(about: Asked, times: ExpectedTimes) -> Iterator[str]:
         yield words.describe_reason(answers.NO_REASON)
     else:
         yield from _explain_cause(about, about.unserved)
-        if about.turn is None and about.key in case.line and (times.start or times.assumed):
-            yield words.describe_ahead(*case.line[about.key])
+        if about.turn is None and about.place is not None:
+            yield words.describe_ahead(*about.place)
         yield words.NEVER_STARTS if about.never else _explain_start(about, times)
 
 

@@ -22,6 +22,7 @@ from fleet.schema.units import write_time
 from fleet.tagrules.export import describe_rules
 from fleet.tagrules.names import missing_in_name, package_of
 from fleet.words import answers
+from fleet.words.waiting import describe_place
 
 FIRST_READ = "repair first what fleet cannot read: it creates no machine there until then"
 ENDED = "no change found within the search limit; the queue is large"
@@ -191,6 +192,8 @@ def _request_facts(about: Asked) -> Iterator[str]:
     )
     if request is not None and is_matched and (missing := missing_in_name(request)):
         yield answers.explain_nameless(missing)
+    if about.turn and about.place is not None:
+        yield describe_place(about.place[0], signature.pools)
     for pool in case.plan.pools if not about.worker else ():
         if pool.failures and pool.pool in signature.pools:
             yield f"pool {pool.pool}: {pool.failures}"

@@ -257,6 +257,28 @@ def test_place_in_line_counts_requests_of_higher_priority() -> None:
     assert tells(files["-/status/requests/index.html"], "4th in line for pool builders")
 
 
+def test_place_in_line_is_on_the_page_when_the_start_is_unknown() -> None:
+    fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 0}}})
+    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in (1, 2, 3)))
+
+    page = read(page_of(a_site(fleet, world), 3))
+
+    assert tells(page, "2 builds go before it", "Its start is unknown")
+
+
+def test_place_in_line_at_a_limit_is_for_operators(second: str) -> None:
+    answer, _, details = second.partition("For operators")
+
+    assert "in line for" not in read(f"{answer}</main>")
+    assert tells(details, "1st in line for pool builders")
+
+
+def test_request_that_no_pool_fits_has_no_place_in_line() -> None:
+    world = a_sim_world(requests=(a_request(required=("gpu",)),))
+
+    assert " in line" not in page_of(a_site(a_sim_fleet(), world), 101)
+
+
 @cache
 def a_throttled_site() -> dict[str, str]:
     """Return pages of 6 requests for a pool of 4 machines, of which each run creates 1."""
