@@ -94,8 +94,9 @@ def explain_one(
     enforced = enforcement_facts(
         case.fleet.tags, case.enforcement, about.signature.required, (about.signature.queue,)
     )
-    return _answer(about, start, about.places).altered(
-        facts=(*_request_facts(about), *enforced),
+    answer = _answer(about, start, about.places)
+    return answer.altered(
+        facts=(*_request_facts(about, answer), *enforced),
         reasons=tuple(reasons_of(about)),
         next_steps=tuple(_list_steps(about, remedies, replans)),
         suggestions=tuple(_note_earlier_worker(each, start) for each in suggestions),
@@ -118,8 +119,9 @@ def explain_alike(case: Case, keys: Sequence[str], first: Explanation) -> Iterat
     """Yield the explanation of the first request, then those of the others with its reasons."""
     yield first
     for key in keys[1:]:
-        facts = tuple(_request_facts(Asked(case, key)))
-        yield explain_like(case, key, first).altered(facts=facts, reasons=first.reasons)
+        answer = explain_like(case, key, first)
+        facts = tuple(_request_facts(Asked(case, key), answer))
+        yield answer.altered(facts=facts, reasons=first.reasons)
 
 
 def explain_every(case: Case, *, most: int = MOST_REPLANS) -> EachRequest:
@@ -178,7 +180,7 @@ def headline(about: Asked) -> str:
     return answers.describe_wait(about.key, because, never=about.never)
 
 
-def _request_facts(about: Asked) -> Iterator[str]:
+def _request_facts(about: Asked, answer: Explanation) -> Iterator[str]:
     case, signature, request = about.case, about.signature, about.request
     if request is not None:
         described = " ".join(filter(None, [request.task, request.package, request.scope]))
@@ -194,6 +196,8 @@ def _request_facts(about: Asked) -> Iterator[str]:
         yield answers.explain_nameless(missing)
     if about.turn and about.place is not None:
         yield describe_place(about.place[0], signature.pools)
+    if answer.assumed:
+        yield answers.ASSUMED
     for pool in case.plan.pools if not about.worker else ():
         if pool.failures and pool.pool in signature.pools:
             yield f"pool {pool.pool}: {pool.failures}"

@@ -358,6 +358,8 @@ def test_times_that_assume_a_duration_name_the_work(assumed: dict[str, str]) -> 
     assert tells(first, f"request 88 on {WORKER} is unknown", "it takes 1h")
     assert tells(later, "chromium debian/1", f"assumed: request 88 on {WORKER}, which runs first")
     assert tells(later, "ends at 08:55")
+    details = page_of(assumed, 1).partition("For operators")[2]
+    assert tells(details, "assumed: 1h for work", "durations")
     assert ("Or cancel" in first, "Or cancel chromium debian/1 if" in later) == (False, True)
     assert "18:55, assumed<" in assumed["-/status/requests/index.html"]
 
