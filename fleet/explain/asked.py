@@ -126,8 +126,8 @@ class Asked:
         return turn if turn is None or turn.first else self.case.assumed_turns.get(self.key, turn)
 
     @property
-    def place(self) -> tuple[int, int] | None:
-        """Return the requests that are served first, as in `Case.line`; None if no pool fits."""
+    def ahead(self) -> tuple[int, int] | None:
+        """Return the numbers of `Case.line` for the request; None if no pool fits."""
         return self.case.line.get(self.key) if self.signature.pools else None
 
     @cached_property

@@ -47,8 +47,8 @@ def answer_plainly(about: Asked, times: ExpectedTimes) -> Iterator[str]:
         yield words.describe_reason(answers.NO_REASON)
     else:
         yield from _explain_cause(about, about.unserved)
-        if about.turn is None and about.place is not None:
-            yield words.describe_ahead(*about.place)
+        if about.turn is None and about.ahead is not None:
+            yield words.describe_ahead(*about.ahead)
         yield words.NEVER_STARTS if about.never else _explain_start(about, times)
 
 
