@@ -260,18 +260,13 @@ def _allocate_large(
         relaxed, columns = _relax_ranks(model)
     if served is None:
         served, maxima = _round_ranks(model, relaxed, columns)
-    costs = model.program.costs + model.program.penalties
-    lowest = _relax(model, served, costs, columns, relaxed)
-    assignment = _search(model, served, lowest) if lowest else served
+    assignment = _search(model, served, columns, relaxed)
     counts = model.program.served(assignment.values()).tolist()
     every = zip(model.every_rank, maxima, counts, strict=False)
     short = tuple((rank, most - round(count)) for rank, most, count in every if count < most)
 
     def prove(cost: float) -> Proof:
-        # Penalties are no money.
-        relaxed = lowest
-        if model.program.penalties.any():
-            relaxed = _relax(model, assignment, model.program.costs, columns)
+        relaxed = _relax(model, assignment, model.program.costs, columns)
         bound = _without_tie_breaks(model.money(relaxed.bound) if relaxed else 0.0, cost)
         return Proof(cost, bound, bound, rounded=cost > (1 + GAP) * bound, longer=short)
 
@@ -462,18 +457,19 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
     return assignment, maxima
 
 
-def _search(model: Model, assignment: Assignment, relaxed: Relaxed) -> Assignment:
-    """Return a cheaper assignment with equal served requests per rank, or the given assignment.
-
-    `relaxed` is the cheapest relaxation with equal served requests.
-    """
+def _search(
+    model: Model, assignment: Assignment, columns: Array, first: Relaxed | None = None
+) -> Assignment:
+    """Return a cheaper assignment with equal served requests per rank, or the given assignment."""
     program, costs = model.program, model.program.costs + model.program.penalties
     by_rank = any(assignment.unserved)
     for each in _PASSES:
         if len(program.block) > each.max_columns:
             continue
         key, values = assignment.sort_key(), assignment.values()
-        if key[1] - model.money(relaxed.bound) <= _SEARCH_GAP * key[1]:
+        relaxed = first or _relax(model, assignment, costs, columns, by_rank=True)
+        first = None
+        if relaxed is None or key[1] - model.money(relaxed.bound) <= _SEARCH_GAP * key[1]:
             break
         lower, upper = program.row_bounds()
         sums = program.row_sums(values).round()
@@ -494,20 +490,18 @@ def _relax(
     assignment: Assignment,
     costs: Array,
     columns: Array = (),
-    known: Relaxed | None = None,
+    *,
+    by_rank: bool = False,
 ) -> Relaxed | None:
-    """Return the cheapest relaxation that serves as many requests per rank as an assignment.
+    """Return the cheapest relaxation that serves as many requests of each block, or of each rank.
 
-    `known` is returned if it serves as many. None if unsolvable.
+    The bound by blocks is closer. None if unsolvable.
     """
     program, values = model.program, assignment.values()
-    served = program.served(values)
-    if known and (abs(program.served(known.values) - served) < EPSILON).all():
-        return known
     active = np.append(values.nonzero()[0], columns).astype(int)
     relaxation = Relaxation(program, active)
-    if program.rank_rows and any(assignment.unserved):
-        for row, count in zip(program.rank_rows, served.round(), strict=True):
+    if by_rank and program.rank_rows and any(assignment.unserved):
+        for row, count in zip(program.rank_rows, program.served(values).round(), strict=True):
             relaxation.bound_row(row, count, count)
     else:
         relaxation.bound_columns(program.totals, values[program.totals], values[program.totals])
