@@ -261,8 +261,12 @@ def pool_table(
     targets: Targets = Targets(),  # noqa: B008 - never changes
     *,
     why: Form = Form.FULL,
+    heading: str = "",
 ) -> TableOf[PoolStatus]:
-    """Return pools as a table. A terminal draws their reasons only if `why` is `Form.ALL`."""
+    """Return pools as a table. A terminal draws their reasons only if `why` is `Form.ALL`.
+
+    The column of names has the title of the section, if no `heading` is given.
+    """
     table = TableOf(pools)
 
     def count(name: str, number: Callable[[PoolStatus], int | None], fold: int = 0) -> None:
@@ -273,7 +277,7 @@ def pool_table(
         if any(number(pool) != 0 for pool in pools):
             count(name, number, fold)
 
-    table.name("", lambda pool: link(_name_pool(pool), targets.of_pool(pool.pool)))
+    table.name(heading, lambda pool: link(_name_pool(pool), targets.of_pool(pool.pool)))
     if why is Form.FULL:
         table.add(Column("in use", form=Form.FULL), pool_bar)
     count("busy", lambda pool: pool.busy)

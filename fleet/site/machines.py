@@ -114,7 +114,7 @@ def pool_figures(shown: Shown, pool: PoolStatus) -> list[Block]:
     """Return the machines and the cost of a pool, and the tags that it provides."""
     currency = shown.status.currency
     return [
-        pool_table([pool], currency, shown.addresses),
+        pool_table([pool], currency, shown.addresses, heading="Pool"),
         facts(
             ("Provider", pool.provider or "-"),
             ("Machine type", pool.type or "-"),
