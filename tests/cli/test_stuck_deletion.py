@@ -110,7 +110,7 @@ def test_machine_needs_attention_when_deletion_takes_too_long(slow: Slow) -> Non
     assert [tries for _, tries in late] == [2, 2, 3, 3, 3, 4]
     (said,) = slow.attention
     assert tells(said, FIRST, "2026-11-23 08:02Z", "timeouts.delete", "30m")
-    assert "action required" in slow.trial.do("status")[1]
+    assert "Action required" in slow.trial.do("status")[1]
 
 
 @pytest.mark.slow
