@@ -152,11 +152,11 @@ def test_history_append_adds_only_newer_observations(trial: Trial, run_fleet: Ru
 
 
 def test_observe_replaces_names_when_requested(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.queue({"id": "1", "requester": "ada"})
+    trial.queue({"id": "1", "requester": "zoe"})
     trial.apply()
 
-    assert "ada" in json.dumps(observed(run_fleet))
-    assert "ada" not in json.dumps(observed(run_fleet, "--pseudonyms"))
+    assert "zoe" in json.dumps(observed(run_fleet))
+    assert "zoe" not in json.dumps(observed(run_fleet, "--pseudonyms"))
 
 
 def test_observe_writes_no_file_without_kept_observation(
