@@ -77,14 +77,16 @@ class Case:
         """Map each request without a machine to the number of requests that are served first.
 
         The second number counts those of higher priority. Requests that fit none of its pools do
-        not count.
+        not count. A request that gets no machine before fleet.yaml changes is not in the line.
         """
+        zero = {pool.pool for pool in self.plan.pools if not pool.max}
         requests = sorted(
             each
             for queue, demand in self.world.demands()
             for request in demand.requests
             for each in ordered(queue, request)
             if each.key in self.unserved and each.key in self.signatures
+            if not self.unserved[each.key].is_lasting(zero)
         )
         found: dict[str, tuple[int, int]] = {}
         counts: Counter[tuple[tuple[str, ...], int]] = Counter()

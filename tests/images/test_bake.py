@@ -117,9 +117,9 @@ class Site:
         return [version["state"] for version in json.loads(told.stdout)["versions"]]
 
     def left(self) -> list[str]:
-        """Return what lies where builds do, but for the lock and logs."""
+        """Return the folders of builds: all files there except locks and logs."""
         names = sorted(path.name for path in self.builds.iterdir())
-        return [name for name in names if name != ".lock" and not name.endswith(".log")]
+        return [name for name in names if not name.endswith((".lock", ".log"))]
 
     def leavings(self) -> list[str]:
         """Return mounts, processes and temporary files that have to do with builds here."""

@@ -266,6 +266,22 @@ def test_place_in_line_is_on_the_page_when_the_start_is_unknown() -> None:
     assert tells(page, "2 builds go before it", "Its start is unknown")
 
 
+def test_request_that_needs_an_edit_of_fleet_yaml_is_not_in_line() -> None:
+    pools = {
+        "builders": a_pool(provider="desk", max=1),
+        "none": a_pool(provider="desk", max=0, provides=["wants_none"]),
+    }
+    requests = (
+        a_request(id="1", required=("wants_none",), priority=9),
+        *(a_request(id=str(n)) for n in (2, 3)),
+    )
+
+    files = a_site(a_sim_fleet(pools=pools), a_sim_world(requests=requests))
+
+    assert "in line" not in read(page_of(files, 1))
+    assert tells(read(page_of(files, 3)), "It is first in line")
+
+
 def test_place_in_line_at_a_limit_is_for_operators(second: str) -> None:
     answer, _, details = second.partition("For operators")
 
