@@ -5,7 +5,7 @@ The order of records does not matter, and equal inputs give byte-identical plans
 step adds actions to the plans of pools.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,9 +17,10 @@ from fleet.planner.allocation import Allocation, allocate
 from fleet.planner.assembly import assemble
 from fleet.planner.begin import begin_pool_plans
 from fleet.planner.budgets import judge_budgets
-from fleet.planner.demand import sign_demand
+from fleet.planner.demand import EqualRequests, Supply, sign_demand
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.layout import Layout, lay_out
+from fleet.planner.leases import Lease, choose_leases, find_free, may_give_up
 from fleet.planner.lifecycle.table import apply_rules
 from fleet.planner.limits import judge_limits
 from fleet.planner.pool_plan import Headroom, PoolPlan
@@ -57,9 +58,8 @@ def reconcile_unsealed(
     bound. The fleet must already have the price lists of the world.
     """
     pool_plans = begin_pool_plans(fleet, world, inventories or take_inventory(fleet, world))
-    layout, allocation, service, _ = _assign_requests(
-        fleet, world, pool_plans, again=not explained
-    )
+    problem = _pose(fleet, world, pool_plans, again=not explained)
+    layout, allocation, service, _ = _assign_requests(fleet, world, pool_plans, problem)
     headroom = Headroom(layout.rows, allocation.machines, allocation.counts)
     last = service.turns + 1
     for pool_plan in pool_plans.values():
@@ -74,10 +74,34 @@ def reconcile_unsealed(
     return assemble(fleet, world, pool_plans, service, explained=explained)
 
 
-def find_given_up(fleet: Fleet, world: World) -> frozenset[str]:
-    """Return the machines that a plan deletes or keeps idle for tickets that come earlier."""
+def find_leases(fleet: Fleet, world: World, withheld: Collection[str] = ()) -> list[Lease]:
+    """Return the free machines that waiting tickets get before a run decides.
+
+    No ticket gets a machine in `withheld`, or a machine that the plan deletes or keeps for others.
+    """
+    fleet = with_price_lists(fleet, world)
     pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
-    return _assign_requests(fleet, world, pool_plans).given_up
+    problem = _pose(fleet, world, pool_plans)
+    if may_give_up(fleet, pool_plans):
+        withheld = {*withheld, *_assign_requests(fleet, world, pool_plans, problem).given_up}
+    free = find_free(fleet, world, pool_plans, problem.layout, withheld)
+    return [*choose_leases(fleet, world, problem.layout, problem.demand, free)]
+
+
+class _Problem(NamedTuple):
+    """The allocation problem of a run."""
+
+    supplies: Mapping[str, Supply]
+    layout: Layout
+    demand: Sequence[EqualRequests]
+
+
+def _pose(
+    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], *, again: bool = False
+) -> _Problem:
+    supplies = find_supplies(fleet, world, pool_plans)
+    demand = sign_demand(fleet, world, supplies, again=again)
+    return _Problem(supplies, lay_out(fleet, world, pool_plans, supplies, demand), demand)
 
 
 class _Assigned(NamedTuple):
@@ -91,12 +115,10 @@ class _Assigned(NamedTuple):
 
 
 def _assign_requests(
-    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], *, again: bool = False
+    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], problem: _Problem
 ) -> _Assigned:
     """Assign requests to workers, with the creations and deletions that this requires."""
-    supplies = find_supplies(fleet, world, pool_plans)
-    demand = sign_demand(fleet, world, supplies, again=again)
-    layout = lay_out(fleet, world, pool_plans, supplies, demand)
+    supplies, layout, demand = problem
     allocation = by_age = allocate(layout.groups, layout.places, layout.rows)
     if overtaken := find_overtaken(fleet, world, demand, layout, by_age):
         by_turn = [replace(signed, turns=overtaken) for signed in demand]

@@ -9,6 +9,7 @@ capacity of the pool, or for limits and budgets that those later tickets use. At
 budgets, a ticket goes before later tickets of other owners.
 """
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,16 +43,22 @@ _MAX_RANKS = 8
 
 
 class WaitingTicket(NamedTuple):
-    """A waiting ticket with its score before owners take turns."""
+    """A waiting ticket, before owners take turns."""
 
     id: int
     owner: str
-    rank: int
-    """The score of its priority and of the priority class of its tags."""
+    priority: int
     since: datetime
+    tag_class: int = 0
+    """The priority class of its tags; lower classes come first."""
+
+    @property
+    def rank(self) -> int:
+        """Return the score of its priority and of the priority class of its tags."""
+        return self.priority * PRIORITY - self.tag_class * CLASS
 
 
-def age_steps(now: datetime, since: datetime, ageing: int) -> int:
+def _age_steps(now: datetime, since: datetime, ageing: int) -> int:
     """Return the number of complete `ageing` steps of a wait."""
     return int((now - since).total_seconds()) // ageing
 
@@ -69,7 +76,7 @@ def in_turn(
     score: dict[int, int] = {}
     alike: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for ticket in oldest_first:
-        waited = age_steps(now, ticket.since, ageing)
+        waited = _age_steps(now, ticket.since, ageing)
         score[ticket.id] = ticket.rank - turns[ticket.owner] + waited
         score[ticket.id] -= behind.get(ticket.id, 0)
         turns[ticket.owner] += 1
@@ -80,6 +87,53 @@ def in_turn(
         best_first = sorted((score[number] for number in ids), reverse=True)
         score |= dict(zip(ids, best_first, strict=True))
     return [t.id for t in sorted(oldest_first, key=lambda t: (-score[t.id], t.since, t.id))]
+
+
+class Had(NamedTuple):
+    """A machine that an owner of a ticket had and returned."""
+
+    owner: str
+    priority: int
+    ended_at: datetime
+
+
+def places_behind(
+    waiting: Iterable[tuple[int, str, int, datetime]],
+    ended: Iterable[Had],
+    ageing: int,
+    now: datetime,
+) -> dict[int, int]:
+    """Map each ticket id to the points it loses for machines that its owner had while waiting.
+
+    `waiting` has id, owner, priority and opening time. Machines from before the last owner arrived
+    deduct at most the age steps that the ticket gained before then. Empty for a single owner.
+    """
+    waiting = [*waiting]
+    oldest: dict[str, datetime] = {}
+    for _, owner, _, since in waiting:
+        oldest[owner] = min(since, oldest.get(owner, since))
+    if len(oldest) < 2:  # noqa: PLR2004 - one owner alone takes no turns
+        return {}
+    together = max(oldest.values())
+    ends: defaultdict[tuple[str, int], list[datetime]] = defaultdict(list)
+    priorities = {(owner, priority) for _, owner, priority, _ in waiting}
+    for had in ended:
+        for owner, priority in priorities:
+            if owner == had.owner and had.priority <= priority:
+                ends[owner, priority].append(had.ended_at)
+    for each in ends.values():
+        each.sort()
+    behind = {}
+    for number, owner, priority, since in waiting:
+        own = ends[owner, priority]
+        begin = max(together, since)
+        later = len(own) - bisect_left(own, begin)
+        before = bisect_left(own, begin) - bisect_left(own, since)
+        # After `begin`, all owners gain equal steps, so only earlier steps limit the deduction.
+        waited = _age_steps(now, since, ageing) - _age_steps(now, begin, ageing)
+        if places := later + min(before, waited):
+            behind[number] = places
+    return behind
 
 
 @dataclass(frozen=True)
@@ -136,7 +190,7 @@ def give_up_for_others(
     full = {name: _waiting_for_room(each, chosen, service) for name, each in plans.items()}
     waiting = {key for keys in full.values() for key in keys}
     for queue in sorted({key.partition("/")[0] for key in waiting}):
-        in_order = _owners_in_turn(fleet, world, queue, service.demand)
+        in_order = owners_in_turn(fleet, world, queue, service.demand)
         turns = {key: place for place, key in enumerate(in_order)}
         room = {name: sorted(_capacity_turns(each, turns)) for name, each in plans.items()}
         in_use = {n: _tickets_by_machine(each, in_sandbox=True) for n, each in plans.items()}
@@ -181,7 +235,7 @@ def find_overtaken(
     }
     found: dict[str, Rank] = {}
     for queue in sorted({key.partition("/")[0] for keys in stopped.values() for key in keys}):
-        owners = _owners_in_turn(fleet, world, queue, demand)
+        owners = owners_in_turn(fleet, world, queue, demand)
         if len({*owners.values()}) < 2:  # noqa: PLR2004 - one owner alone takes no turns
             continue
         for row, waiting in stopped.items():
@@ -330,7 +384,7 @@ def _waiting_for_room(
     return {key: stops for key, stops in short if stops}
 
 
-def _owners_in_turn(
+def owners_in_turn(
     fleet: Fleet, world: World, queue: str, demand: Sequence[EqualRequests]
 ) -> dict[str, str]:
     """Map each waiting ticket to its owner, in the order of service; empty without tickets."""
@@ -341,12 +395,12 @@ def _owners_in_turn(
     known = {f"{queue}/{each.id}": each for each in reading.demand.requests}
     waiting = []
     for signed in (each for each in demand if each.queue == queue):
-        classed = class_of(fleet, vocabulary, signed.ask.required) * CLASS
+        tag_class = class_of(fleet, vocabulary, signed.ask.required)
         for request in filter(None, (known.get(each.key) for each in signed.requests)):
             if request.id.isdecimal():
-                rank = request.priority * PRIORITY - classed
                 since = request.pending_since or world.time
-                waiting.append(WaitingTicket(int(request.id), request.owner or "", rank, since))
+                own = int(request.id), request.owner or "", request.priority
+                waiting.append(WaitingTicket(*own, since, tag_class))
     workers = reading.workers if isinstance(reading.workers, tuple) else ()
     held = [worker.work.owner or "" for worker in workers if is_busy(worker) and worker.work]
     ids = in_turn(waiting, held, desk.ageing, world.time, turns_behind(world, queue))

@@ -21,7 +21,7 @@ from fleet.tagrules.names import PARTS
 from fleet.tagrules.requests import Memberships
 from fleet.tickets.client import run as ask_server
 from fleet.tickets.desk import find_desk
-from fleet.tickets.handout import Judged, judge, why_all_wait, why_refused, why_waits
+from fleet.tickets.reasons import Judged, judge, why_all_wait, why_refused, why_waits
 from fleet.tickets.report import (
     ticket_shown,
     ticket_shown_to_json,

@@ -21,18 +21,18 @@ from fleet.model.tickets import (
     to_request,
 )
 from fleet.planner.durations import Made, by_type
+from fleet.planner.turns import places_behind
 from fleet.ports import Clock, Tell
 from fleet.schema.model import CoprQueue, Fleet, Pool, TicketQueue
-from fleet.tickets.assignment import (
+from fleet.tickets.store import DatabaseTickets
+from fleet.tickets.tenancy import (
     Tenancy,
     clean,
     may_serve_again,
-    places_behind,
     to_work,
     touch,
     worker_of,
 )
-from fleet.tickets.store import DatabaseTickets
 
 
 class StoredTicketDesk:

@@ -6,6 +6,7 @@ livechecks, its ticket fails. This module implements the port HandOut.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,13 +23,16 @@ from fleet.model.facts import (
     World,
 )
 from fleet.model.plan import Plan
-from fleet.model.tickets import UNKNOWN_USER, Given, Ticket, unknown_ticket
+from fleet.model.tickets import UNKNOWN_USER, Given, unknown_ticket
 from fleet.planner.competing import known_machines
+from fleet.planner.demand import required_of
 from fleet.planner.inventory import holds_of
+from fleet.planner.leases import Lease
 from fleet.ports import EngineTask, MachineCleaner, PoolExecutor, Tell, TicketDesk
+from fleet.reconcile import find_leases
 from fleet.schema.model import Fleet, TicketQueue, is_named_by_fleet, serves_queue
-from fleet.tickets.assignment import Tenancy, TicketAssignment, keep, worker_of
-from fleet.tickets.handout import TicketAssigner, find_held
+from fleet.tickets.reasons import find_held, note_lacking
+from fleet.tickets.tenancy import Tenancy, keep, worker_of
 
 
 def hand_out_all(
@@ -43,14 +47,12 @@ def hand_out_all(
     there = None if known is None else frozenset(known)
     listed = _map_machines(world)
     broken = {name for name, (_, each) in listed.items() if each.state is MachineState.FAILED}
-    open_tickets = {
-        queue: desk.settle(world.time, there, broken)
-        for queue, desk in sorted(sources.desks.items())
-    }
+    for _, desk in sorted(sources.desks.items()):
+        desk.settle(world.time, there, broken)
     _clean(world, sources, tell, note)
     if broken or sources.cleaners:
         world = _replace_workers(world, sources)
-    given = _give(SeenRun(fleet, world, sources, world.time), open_tickets, tell, note)
+    given = _give(SeenRun(fleet, world, sources, world.time), tell, note)
     if not given:
         return world
     queues = {queue: _without_tickets(world.queues[queue], got) for queue, got in given.items()}
@@ -67,38 +69,32 @@ def hand_out_again(
     queues = {**seen.world.queues, **desks}
     orders = sources.store.orders(now)
     world = seen.world.altered(time=now, queues=queues, orders=orders)
-    waiting = {
-        queue: sources.desks[queue].settle(now, None, ())
-        for queue, reading in desks.items()
-        if not isinstance(reading.demand, Unknown) and reading.demand.requests
-    }
-    return bool(_give(seen._replace(world=world, sources=sources), waiting, tell, note))
+    for queue, reading in desks.items():
+        if _has_waiting(reading):
+            sources.desks[queue].settle(now, None, ())
+    return bool(_give(seen._replace(world=world, sources=sources), tell, note))
 
 
-def _give(
-    seen: SeenRun, waiting: Mapping[str, Sequence[Ticket]], tell: Tell, note: Tell
-) -> dict[str, frozenset[int]]:
+def _give(seen: SeenRun, tell: Tell, note: Tell) -> dict[str, frozenset[int]]:
     """Assign free machines to tickets. Map each queue to the tickets that got a machine."""
-    if all(ticket.machine for tickets in waiting.values() for ticket in tickets):
-        return {}
     sources, listed = seen.sources, _map_machines(seen.world)
-    assigner = TicketAssigner(
-        seen.fleet, seen.world, {*_find_withheld(listed, sources), *seen.besides}
-    )
-    given = {}
-    for queue, tickets in waiting.items():
-        assigned = assigner.assign(queue, tickets)
-        leases = [lease for lease in assigned.leases if lease.machine in listed]
-        for lease in leases:
-            note(f"queue {queue}: give {lease.machine} to ticket {lease.ticket}")
-        ready = [
-            _build_given(seen, queue, lease.ticket, assigned, listed[lease.machine])
-            for lease in leases
-        ]
-        if got := _lease(queue, ready, seen.world, sources, tell):
-            given[queue] = got
-            assigner.take(queue, [lease for lease in leases if lease.ticket in got])
-    return given
+    if not any(_has_waiting(seen.world.queues[queue]) for queue in sources.desks):
+        return {}
+    withheld = {*_find_withheld(listed, sources), *seen.besides}
+    ready: defaultdict[str, list[Given]] = defaultdict(list)
+    for lease in find_leases(seen.fleet, seen.world, withheld):
+        queue, _, ticket = lease.ticket.partition("/")
+        if lease.machine in listed and queue in sources.desks:
+            note(f"queue {queue}: give {lease.machine} to ticket {ticket}")
+            ready[queue].append(_build_given(seen, lease, listed[lease.machine]))
+    given = {
+        queue: _lease(queue, each, seen.world, sources, tell) for queue, each in ready.items()
+    }
+    return {queue: tickets for queue, tickets in given.items() if tickets}
+
+
+def _has_waiting(reading: QueueReading) -> bool:
+    return not isinstance(reading.demand, Unknown) and bool(reading.demand.requests)
 
 
 def _keep_forgotten(world: World, sources: TicketSources, tell: Tell) -> World:
@@ -199,14 +195,14 @@ def _replace_workers(world: World, sources: TicketSources) -> World:
     return world.altered(queues=queues)
 
 
-def _build_given(
-    seen: SeenRun, queue: str, ticket: int, assigned: TicketAssignment, listed: tuple[str, Machine]
-) -> Given:
+def _build_given(seen: SeenRun, lease: Lease, listed: tuple[str, Machine]) -> Given:
+    queue, _, ticket = lease.ticket.partition("/")
+    ask = lease.signed.ask
     provider, machine = listed
     cleaner = seen.sources.cleaners.get(provider)
     desk = seen.fleet.queues[queue]
     return Given(
-        ticket=ticket,
+        ticket=int(ticket),
         machine=machine.name,
         pool=machine.pool,
         answer=fill(
@@ -219,8 +215,8 @@ def _build_given(
             },
         ),
         created_at=machine.created_at,
-        tags=assigned.tags[ticket],
-        note=assigned.notes.get(ticket, ""),
+        tags=tuple(required_of(ask._replace(required=ask.required - lease.lacking))),
+        note=note_lacking(lease.signed, lease.lacking),
     )
 
 

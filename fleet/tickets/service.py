@@ -30,7 +30,7 @@ from fleet.ports import Clock
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.requests import Memberships
 from fleet.tickets.connections import Places
-from fleet.tickets.handout import judge, why_waits
+from fleet.tickets.reasons import judge, why_waits
 
 _REFUSED_CODE = 1
 _NO_SUCH_CALL_CODE = -32601

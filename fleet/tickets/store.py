@@ -27,6 +27,7 @@ from fleet.model.tickets import (
 )
 from fleet.model.values import in_utc
 from fleet.planner.durations import FinishedRun
+from fleet.planner.turns import Had
 from fleet.state.database import (
     ABOUT,
     CREATED_KEY,
@@ -38,7 +39,7 @@ from fleet.state.database import (
     read_value,
     reading_rows,
 )
-from fleet.tickets.assignment import Had, Tenancy, admit, keep, touch
+from fleet.tickets.tenancy import Tenancy, admit, keep, touch
 
 _RETENTION = timedelta(days=30)
 """Time for which ended tickets are kept."""

@@ -1,12 +1,16 @@
 """Build tickets, what is remembered of machines, and free machines, for tests."""
 
+from collections.abc import Iterable, Mapping
+
 from pydantic import TypeAdapter
 
-from fleet.model.facts import Listing
+from fleet.model.facts import Listing, WorkerInputs, World
 from fleet.model.tickets import Ticket
+from fleet.reconcile import find_leases
 from fleet.schema.model import Fleet
-from fleet.tickets.assignment import Tenancy
-from tests.builders import NOW, a_listing, a_machine, ago
+from fleet.tickets.desk import read_desk
+from fleet.tickets.tenancy import Tenancy
+from tests.builders import NOW, a_listing, a_machine, a_stack, ago, some_inputs
 
 _TICKET = TypeAdapter(Ticket)
 _TENANCY = TypeAdapter(Tenancy)
@@ -63,6 +67,38 @@ def a_ticket_fleet(**overrides: object) -> Fleet:
         "tags": {"extra_powerful": {"on_demand": True} | dict_of(overrides.pop("tag", {}))},
     }
     return Fleet.model_validate(defaults | overrides)
+
+
+def a_ticket_world(
+    fleet: Fleet,
+    tickets: Iterable[Ticket],
+    pool_of: Mapping[str, str],
+    tenancies: Iterable[Tenancy] = (),
+) -> World:
+    """Return a world with these tickets and recorded machines, each of a pool."""
+    machines = []
+    inputs: dict[str, list[WorkerInputs]] = {pool: [] for pool in pool_of.values()}
+    for name, pool in pool_of.items():
+        kind = fleet.dynamic_pools[pool].machine
+        machines.append(a_machine(name=name, pool=pool, id=name, type=kind))
+        inputs[pool].append(some_inputs(name=name, type=kind))
+    stacks = {
+        pool: a_stack(provider="desk", workers=(*each,), ids={i.name: i.name for i in each})
+        for pool, each in inputs.items()
+    }
+    return World(
+        fleet="debian-ci",
+        time=NOW,
+        queues={"tickets": read_desk(fleet, tickets, tenancies, NOW)},
+        providers={"desk": a_listing(*machines)},
+        stacks=stacks,
+    )
+
+
+def leases_of(fleet: Fleet, world: World) -> list[tuple[int, str]]:
+    """Return which tickets get which free machines, in order."""
+    leases = find_leases(fleet, world)
+    return [(int(each.ticket.partition("/")[2]), each.machine) for each in leases]
 
 
 def dict_of(value: object) -> dict[str, object]:

@@ -15,7 +15,7 @@ from fleet.model.facts import WorkerInputs
 from fleet.model.tickets import first_id, highest_id_of_lost
 from fleet.program import build_parser
 from fleet.tickets.commands import run
-from fleet.tickets.handout import ITS_TURN
+from fleet.tickets.reasons import ITS_TURN
 from tests.builders.sentences import tells
 from tests.fakes.engine import FixedClock
 from tests.fakes.waiter import FakeWaiter

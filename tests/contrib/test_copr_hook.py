@@ -14,7 +14,7 @@ from fleet.model.tickets import Ticket, TicketState, to_request
 from fleet.schema.model import Fleet
 from fleet.tagrules.derive import NOTHING
 from fleet.tagrules.requests import Judge
-from fleet.tickets.handout import judge
+from fleet.tickets.reasons import judge
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket_fleet
 from tests.fakes.copr_backend import a_worker_class

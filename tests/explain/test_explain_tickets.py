@@ -10,9 +10,9 @@ from fleet.model.facts import Machine, World
 from fleet.model.tickets import Ticket
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
-from fleet.tickets.handout import find_held
+from fleet.tickets.reasons import find_held
+from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, some_inputs
 from tests.builders.explaining import explain_request
 from tests.builders.sentences import tells

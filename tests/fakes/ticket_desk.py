@@ -7,8 +7,8 @@ from datetime import datetime
 from fleet.model.facts import QueueReading, Worker
 from fleet.model.tickets import Given, Leased, Ticket, TicketState, settled, unknown_ticket
 from fleet.schema.model import Fleet
-from fleet.tickets.assignment import Tenancy, admit, clean, touch
 from fleet.tickets.desk import read_desk, workers_of
+from fleet.tickets.tenancy import Tenancy, admit, clean, touch
 
 
 class FakeTicketDesk:

@@ -11,7 +11,7 @@ from fleet.reconcile import reconcile
 from fleet.report.document import Table
 from fleet.report.status import budgets_section
 from fleet.schema.model import Fleet
-from fleet.tickets.handout import find_held
+from fleet.tickets.reasons import find_held
 from tests.laws.strategies import budgeted, fleets, worlds
 
 _ROUNDED = Decimal("0.02")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fleet.model.tickets import Given, Ticket, TicketState, claim, close, expire, fail, hear
 from fleet.state.store import Store
-from fleet.tickets.assignment import Tenancy, admit, clean, touch
 from fleet.tickets.store import DatabaseTickets
+from fleet.tickets.tenancy import Tenancy, admit, clean, touch
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket
 from tests.ports.stores import postgres_store, postgres_url

@@ -11,8 +11,8 @@ from fleet.model.plan import Plan
 from fleet.model.tickets import Given, Leased, Ticket, fail
 from fleet.ports import Tell
 from fleet.schema.model import Fleet
-from fleet.tickets.assignment import Tenancy, touch
 from fleet.tickets.rounds import hand_out_all
+from fleet.tickets.tenancy import Tenancy, touch
 from tests.builders.ticketing import a_ticket
 from tests.fakes.machine_cleaner import FakeMachineCleaner
 from tests.fakes.source_reader import FakeSourceReader

@@ -18,7 +18,7 @@ from fleet.model.tickets import (
     to_request,
 )
 from fleet.schema.model import Reuse
-from fleet.tickets.assignment import Tenancy, may_serve_again, occupy
+from fleet.tickets.tenancy import Tenancy, may_serve_again, occupy
 from tests.builders import NOW, ago
 from tests.builders.ticketing import a_tenancy, a_ticket, used
 

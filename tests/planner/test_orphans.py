@@ -16,8 +16,8 @@ from fleet.model.plan import Plan, Reason
 from fleet.model.tickets import Ticket, TicketState
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
+from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW, a_listing, a_machine, a_stack, ago, some_inputs
 from tests.builders.cases import Block, read_blocks
 from tests.builders.deciding import actions_of, reason_of, sentence_of

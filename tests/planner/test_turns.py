@@ -4,8 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from fleet.planner.turns import WaitingTicket, in_turn
-from fleet.tickets.assignment import Had, places_behind
+from fleet.planner.turns import Had, WaitingTicket, in_turn, places_behind
 from tests.builders import NOW, ago
 
 STEP = 600
@@ -18,7 +17,7 @@ def had(*minutes: int, owner: str = "ada", priority: int = 0) -> list[Had]:
 
 def turns(waiting: list[tuple[int, str, int, datetime]], ended: list[Had]) -> list[str]:
     """Return the owners of tickets in their order."""
-    tickets = [WaitingTicket(number, owner, rank * 100, at) for number, owner, rank, at in waiting]
+    tickets = [WaitingTicket(*each) for each in waiting]
     ids = in_turn(tickets, (), STEP, NOW, places_behind(waiting, ended, STEP, NOW))
     owners = {ticket.id: ticket.owner for ticket in tickets}
     return [owners[number] for number in ids]
@@ -60,7 +59,7 @@ def test_oldest_ticket_of_an_owner_is_served_first() -> None:
         (2, "ada", 0, ago(minutes=0)),
         (3, "ben", 0, ago(minutes=5)),
     ]
-    tickets = [WaitingTicket(number, owner, rank, at) for number, owner, rank, at in waiting]
+    tickets = [WaitingTicket(*each) for each in waiting]
     behind = places_behind(waiting, had(*range(1, 60)), STEP, NOW)
 
     order = in_turn(tickets, (), STEP, NOW, behind)

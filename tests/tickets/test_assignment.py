@@ -1,37 +1,44 @@
 """Who gets which machine: by fit, priority, turn and age, within limits and sandboxes."""
 
 from datetime import timedelta
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 import yaml
 
-from fleet.model.tickets import Limit, Ticket
-from fleet.tickets.assignment import ReadyMachine, Suitable, Terms, TicketBudget, assign
+from fleet.model.facts import Ledger
+from fleet.model.tickets import Ticket
+from fleet.schema.model import Fleet
+from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW
 from tests.builders.cases import Block, read_blocks
-from tests.builders.ticketing import a_ticket
+from tests.builders.ticketing import (
+    a_tenancy,
+    a_ticket,
+    a_ticket_fleet,
+    a_ticket_world,
+    leases_of,
+)
 
 CASES = [*read_blocks(Path(__file__).parent / "assignments")]
+TAG = "arch_x86_64"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
 def test_tickets_get_the_machines_of_their_case(case: Block) -> None:
-    assert leases_of(*case.parts) == case.result
+    assert outcome_of(*case.parts) == case.result
 
 
-def leases_of(tickets: str, machines: str, rules: str) -> str:
+def outcome_of(tickets: str, machines: str, rules: str) -> str:
     """Return the leases as text."""
-    waiting = [ticket_of(*each.split()) for each in tickets.split(",")]
-    ready = [ReadyMachine(*_with_kind(each.split())) for each in machines.split(",")]
-    suitable, terms = rules_of(rules)
-    found = assign(waiting, ready, lambda _: suitable, terms, NOW).leases
-    return ", ".join(f"{lease.ticket} {lease.machine}" for lease in found) or "nothing"
-
-
-def _with_kind(words: list[str]) -> list[str]:
-    return words if len(words) > 1 else [*words, "big"]
+    each = [ticket_of(*words.split()) for words in tickets.split(",")]
+    free = [machine_of(*words.split()) for words in machines.split(",")]
+    fleet = fleet_of(rules, {known.pool for known in free})
+    busy = [a_tenancy(machine=t.machine, pool=free[0].pool, uses=1) for t in each if t.machine]
+    pool_of = {known.machine: known.pool for known in (*free, *busy)}
+    world = a_ticket_world(fleet, each, pool_of, [*busy, *(k for k in free if k.uses)])
+    leases = leases_of(fleet, world.altered(ledger=Ledger(charged_until=NOW)))
+    return ", ".join(f"{ticket} {machine}" for ticket, machine in leases) or "nothing"
 
 
 def ticket_of(number: str, *pairs: str) -> Ticket:
@@ -41,31 +48,55 @@ def ticket_of(number: str, *pairs: str) -> Ticket:
     if age := said.pop("for", ""):
         unit = {"m": "minutes", "h": "hours"}[age[-1]]
         said["opened_at"] = NOW - timedelta(**{unit: int(age[:-1])})
+    if "machine" in said:
+        said["state"] = "ready"
     return a_ticket(int(number), **said)
 
 
-def rules_of(text: str) -> tuple[Suitable, Terms]:
-    """Return the kinds that suit every ticket, within limits, and the terms of the queue."""
-    kinds, last, limits = {"big": 0}, frozenset[str](), []
-    terms: dict[str, object] = {}
-    for word, *rest in (rule.split() for rule in text.split(";") if rule.strip()):
+def machine_of(name: str, pool: str = "big", sandbox: str = "") -> Tenancy:
+    """Return the record of a free machine."""
+    return a_tenancy(machine=name, pool=pool, sandbox=sandbox, uses=bool(sandbox))
+
+
+def fleet_of(rules: str, names: set[str]) -> Fleet:
+    """Return a fleet of these pools, all of which provide the tags of every ticket."""
+    pools: dict[str, dict[str, object]] = {
+        name: {"provides": ["container"], "machine": "ccx33" if name == "cheap" else "ccx63"}
+        for name in names
+    }
+    queue: dict[str, object] = {"kind": "tickets"}
+    tags: dict[str, object] = {"wanted": {"on_demand": True}}
+    budgets: dict[str, object] = {}
+    for word, *rest in (rule.split() for rule in rules.split(";") if rule.strip()):
         pairs = dict(pair.partition("=")[::2] for pair in rest)
         match word:
             case "suits":
-                last = frozenset(filter(None, [pairs.pop("last", "")]))
-                kinds = {kind: int(preference or 0) for kind, preference in pairs.items()}
+                if last := pairs.pop("last", ""):
+                    pools[last]["provides"] = ["container", "wanted"]
+                for name in names - pairs.keys():
+                    pools[name]["serves"] = []
+                for name in names & pairs.keys():
+                    pools[name]["priorities"] = {TAG: int(pairs[name] or 0)}
             case "limit":
-                limits.append(Limit(("tags", "big", "limits"), int(rest[1]), rest[0]))
+                limit = (
+                    {"total": int(rest[1])}
+                    if rest[0] == "total"
+                    else {"per": {rest[0]: int(rest[1])}}
+                )
+                tags[TAG] = {"limits": limit}
             case "blocked":
-                terms["blocked"] = frozenset(rest)
+                queue["blocked"] = rest
             case "low":
-                terms["class_of"] = lambda tags, low=tuple(rest): tags == low
+                tags["container"] = {"priority": "low"}
             case "budget":
-                takes = {
-                    ("work", kind): Decimal(amount) for kind, amount in pairs.items() if amount
-                }
-                terms["budgets"] = (TicketBudget(Decimal(rest[0]), takes),)
-                terms["group_of"] = lambda ticket: "work" if ticket.team == "blue" else "other"
+                budgets["blue"] = {"team": "blue", "per_day": f"{rest[0]} EUR"}
             case _:
-                terms["prefer_reuse"] = int(word.partition("=")[2])
-    return Suitable(kinds, tuple(limits), last=last), Terms(**terms)  # type: ignore[arg-type]  # any field
+                queue["prefer_reuse"] = int(word.partition("=")[2])
+    pool = {"provider": "desk", "image": "builder", "workers": {"max": 20}}
+    return a_ticket_fleet(
+        queues={"tickets": queue},
+        pools={name: pool | {"reuse": {"opportunity": "1h"}} | own for name, own in pools.items()},
+        tags=tags,
+        budgets=budgets,
+        durations={"any": "1h"},
+    )

@@ -24,13 +24,20 @@ from fleet.planner.begin import begin_pool_plans
 from fleet.planner.inventory import attend, take_inventory
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
-from fleet.tickets.handout import TicketAssigner
+from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
 from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
-from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, listing_of, used
+from tests.builders.ticketing import (
+    a_tenancy,
+    a_ticket,
+    a_ticket_fleet,
+    a_ticket_world,
+    leases_of,
+    listing_of,
+    used,
+)
 
 NAME = "debian-ci-powerful-0001"
 FLEET = a_ticket_fleet()
@@ -120,9 +127,9 @@ def outcome_of(tickets: str, machine: str) -> str:
     if unit.worker:
         parts += [f"runs {unit.worker.running}"] if unit.worker.running else []
         parts += [f"uses {unit.worker.uses}"] if unit.worker.uses is not None else []
-    leases = TicketAssigner(FLEET, world).assign("tickets", waiting).leases
-    assert {lease.machine for lease in leases} <= {NAME}
-    return ", ".join((*parts, *(f"given to {lease.ticket}" for lease in leases)))
+    leases = leases_of(FLEET, world)
+    assert {machine for _, machine in leases} <= {NAME}
+    return ", ".join((*parts, *(f"given to {ticket}" for ticket, _ in leases)))
 
 
 def before(text: str) -> datetime:
@@ -182,12 +189,6 @@ def test_unreadable_ticket_queue_stops_changes_of_its_pools() -> None:
     assert tells(inventory.frozen[0], "queue tickets", "unknown", "store", "answer")
 
 
-def test_ticket_unknown_to_the_world_waits() -> None:
-    world = world_of(a_reading(), listing_of())
-
-    assert TicketAssigner(FLEET, world).assign("tickets", [a_ticket(7)]).leases == []
-
-
 def test_priorities_of_pools_are_summed_over_required_tags() -> None:
     preferring = FLEET.pools["powerful"].model_copy(
         update={"priorities": {"extra_powerful": 3, "arch_x86_64": 4, "unasked": -99}}
@@ -197,7 +198,7 @@ def test_priorities_of_pools_are_summed_over_required_tags() -> None:
     ticket = a_ticket(7, tags=("arch_x86_64", "extra_powerful"))
     world = with_another(world_of(a_reading(ticket), listing_of()), "a-plain")
 
-    assert TicketAssigner(fleet, world).assign("tickets", [ticket]).leases == [(7, NAME)]
+    assert leases_of(fleet, world) == [(7, NAME)]
 
 
 def test_limit_names_ticket_without_sandbox_by_its_number() -> None:
@@ -217,9 +218,7 @@ def test_on_demand_machine_is_assigned_when_no_usual_one_is_free() -> None:
     first, second = a_ticket(7), a_ticket(8)
     world = with_another(world_of(a_reading(first, second), listing_of()), "usual")
 
-    leases = TicketAssigner(fleet, world).assign("tickets", [first, second]).leases
-
-    assert leases == [(7, "debian-ci-usual-0001"), (8, NAME)]
+    assert leases_of(fleet, world) == [(7, "debian-ci-usual-0001"), (8, NAME)]
 
 
 def with_another(world: World, pool: str) -> World:
@@ -250,12 +249,16 @@ def test_machine_granted_by_rule_counts_to_limit_of_tag() -> None:
     fleet = a_ticket_fleet(tag={"asked_by": ["rules"], "limits": {"total": 1}}, powerful=[rule])
     build = {"project": "ping", "chroot": "fedora-43", "package": "chromium"}
     tags = ("arch_x86_64", "extra_powerful")
-    other = a_ticket(7, machine="debian-ci-powerful-0002", state="ready", granted=tags, **build)
+    other = a_ticket(7, machine="m1", state="ready", granted=tags, **build)
     waits = a_ticket(8, **build)
-    world = world_of(a_reading(other, waits), listing_of())
+    held = used(machine="m1", sandbox=other.effective_sandbox)
+    machines = {"m1": "powerful", NAME: "powerful"}
 
-    assert TicketAssigner(fleet, world).assign("tickets", [other, waits]).leases == []
-    assert TicketAssigner(fleet, world).assign("tickets", [waits]).leases == [(8, NAME)]
+    busy = a_ticket_world(fleet, [other, waits], machines, [held])
+    free = a_ticket_world(fleet, [waits], {NAME: "powerful"})
+
+    assert leases_of(fleet, busy) == []
+    assert leases_of(fleet, free) == [(8, NAME)]
 
 
 def test_work_of_ticket_has_names_of_its_build() -> None:
@@ -278,13 +281,9 @@ TWO_QUEUES = {"tickets": {"kind": "tickets"}, "others": {"kind": "tickets"}}
 
 
 def one_of_each(fleet: Fleet, world: World) -> list[tuple[int, str]]:
-    """Return what is given to a ticket of one queue, then to one of another."""
-    first, second = a_ticket(7), a_ticket(8)
-    queues = {"tickets": a_reading(first), "others": a_reading(second)}
-    hand_out = TicketAssigner(fleet, world.altered(queues=queues))
-    given = hand_out.assign("tickets", [first]).leases
-    hand_out.take("tickets", given)
-    return [*given, *hand_out.assign("others", [second]).leases]
+    """Return the machines of two tickets, each of another queue."""
+    queues = {"tickets": a_reading(a_ticket(7)), "others": a_reading(a_ticket(8))}
+    return leases_of(fleet, world.altered(queues=queues))
 
 
 def test_machine_is_assigned_by_one_queue_only() -> None:
@@ -292,7 +291,7 @@ def test_machine_is_assigned_by_one_queue_only() -> None:
 
     given = one_of_each(fleet, world_of(a_reading(), listing_of()))
 
-    assert given == [(7, NAME)]
+    assert given == [(8, NAME)]
 
 
 def test_tickets_of_all_queues_share_a_budget() -> None:
@@ -305,5 +304,5 @@ def test_tickets_of_all_queues_share_a_budget() -> None:
     )
     unlimited = fleet.model_copy(update={"budgets": {}})
 
-    assert one_of_each(unlimited, world) == [(7, NAME), (8, "debian-ci-usual-0001")]
-    assert one_of_each(fleet, world) == [(7, NAME)]
+    assert one_of_each(unlimited, world) == [(8, NAME), (7, "debian-ci-usual-0001")]
+    assert one_of_each(fleet, world) == [(8, NAME)]

@@ -10,7 +10,7 @@ import yaml
 
 from fleet.model.facts import Unknown
 from fleet.schema.model import Fleet
-from fleet.tickets.handout import ITS_TURN, judge, why_all_wait, why_waits
+from fleet.tickets.reasons import ITS_TURN, judge, why_all_wait, why_waits
 from tests.builders import NOW
 from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells

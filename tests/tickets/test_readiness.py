@@ -12,13 +12,12 @@ from fleet.planner.failures import settle
 from fleet.planner.inventory import take_inventory
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
-from fleet.tickets.handout import TicketAssigner
+from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW, a_listing, a_machine, a_stack, ago, an_attempt, some_inputs
 from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
-from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
+from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, leases_of
 
 NAME = "debian-ci-powerful-0001"
 READY = {"port": 22, "within": "5m"}
@@ -154,5 +153,5 @@ def outcome_of(fleet: Fleet, words: list[str]) -> str:
     tickets = (a_ticket(1), a_ticket(2, sandbox="s"))
     world = a_world(fleet, a_server(**seen), tickets=tickets, tenancies=tuple(tenancies))
     (unit,) = take_inventory(fleet, world)["powerful"].units
-    leases = TicketAssigner(fleet, world).assign("tickets", tickets).leases
-    return ", ".join((unit.state, *(f"given to {each.ticket}" for each in leases)))
+    leases = leases_of(fleet, world)
+    return ", ".join((unit.state, *(f"given to {ticket}" for ticket, _ in leases)))

@@ -9,7 +9,7 @@ import pytest
 
 from fleet.model.facts import Unknown
 from fleet.model.tickets import Ticket, TicketState, find_fault
-from fleet.tickets.handout import ITS_TURN
+from fleet.tickets.reasons import ITS_TURN
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket_fleet
 from tests.rigs.ticket_service import TicketService

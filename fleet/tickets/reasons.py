@@ -1,62 +1,36 @@
-"""Decide which tickets get which machines, and explain why the other tickets wait.
+"""Apply the rules to a ticket's tags, and explain why a ticket waits."""
 
-The plan decides permissions, fitting machines, tags that are dropped after a while, and remaining
-budgets. `assignment` decides the order of tickets.
-"""
-
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from math import inf
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from fleet.model.decisions import MISMATCHES, Decision
-from fleet.model.facts import Machine, World
+from fleet.model.facts import World
 from fleet.model.plan import BudgetVerdict, Create, Plan, Unserved
-from fleet.model.price_lists import with_price_lists
-from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, find_fault, to_request
+from fleet.model.tickets import Limit, Ticket, TicketState, find_fault, to_request
 from fleet.model.values import amount_of
-from fleet.planner.begin import begin_pool_plans
-from fleet.planner.budgets import spending_limits
 from fleet.planner.demand import (
     Drops,
     EqualRequests,
-    Supply,
     Teams,
-    required_of,
-    sign_demand,
-    teams_of,
 )
 from fleet.planner.fitting import FitRequirements, find_unfit
-from fleet.planner.inventory import desks_of, take_inventory
-from fleet.planner.layout import class_of, lay_out, priority_at
+from fleet.planner.layout import class_of
 from fleet.planner.ledger import periods
-from fleet.planner.limits import has_limits, limits_on
-from fleet.planner.pool_plan import PoolPlan
-from fleet.planner.staffing import find_supplies
-from fleet.planner.turns import turns_behind
-from fleet.planner.units import UnitState, is_up
-from fleet.reconcile import find_given_up
+from fleet.planner.limits import limits_on
+from fleet.planner.turns import WaitingTicket, in_turn
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
 from fleet.tagrules.derive import NOTHING
 from fleet.tagrules.offers import Offer, ask_of_tags, offer_of_pool
 from fleet.tagrules.requests import Judge, Memberships
 from fleet.tagrules.vocabulary import Vocabulary, tag_name
-from fleet.tickets.assignment import (
-    Lease,
-    ReadyMachine,
-    Suitable,
-    Terms,
-    TicketAssignment,
-    TicketBudget,
-    assign,
-    in_order,
-)
 from fleet.words.figures import amount
 from fleet.words.pools import describe_pool
 
@@ -156,10 +130,17 @@ def why_all_wait(
     A limit counts the tickets with a machine, and the tickets before this one that wait for a
     machine. If a ticket may now run without a tag, the limits of that tag do not apply to it.
     """
-    terms = terms_of(fleet, queue)
+    desk = fleet.queues[queue]
+    if not isinstance(desk, TicketQueue):
+        raise TypeError(queue)
     open_tickets = _add_rule_tags(fleet, tickets, now)
     held = [each for each in open_tickets if each.state is TicketState.READY]
-    waiting = [each for each in open_tickets if each.state is TicketState.WAITING]
+    waiting = {each.id: each for each in open_tickets if each.state is TicketState.WAITING}
+    tag_class = cache(partial(class_of, fleet, Vocabulary(fleet)))
+    known = (
+        WaitingTicket(t.id, t.owner, t.priority - t.background, t.opened_at, tag_class(t.tags))
+        for t in waiting.values()
+    )
     limits = cache(partial(limits_on, fleet, queue))
     drops = Drops(fleet, now)
     unfit = cache(partial(_explain_unfit, fleet, queue, drops))
@@ -167,12 +148,13 @@ def why_all_wait(
     running = Counter((limit, limit.whose(each)) for each in held for limit in limits(each.tags))
     before: Counter[tuple[Limit, str]] = Counter()
     reasons = {}
-    for ticket in in_order(waiting, held, terms, now):
+    for number in in_turn(known, (each.owner for each in held), desk.ageing, now, {}):
+        ticket = waiting[number]
         dropped = drops.of(ticket.tags, ticket.opened_at)
         tags = tuple(tag for tag in ticket.tags if tag not in dropped)
         keys = [(limit, limit.whose(ticket)) for limit in limits(tags)]
         full = next((k for k in keys if running[k] + before[k] >= k[0].most), None)
-        if ticket.owner in terms.blocked:
+        if ticket.owner in desk.blocked:
             reasons[ticket.id] = f"queues.{queue}.blocked lists its owner {ticket.owner}"
         elif because := unfit(ticket.tags):
             reasons[ticket.id] = f"no pool fits: {because}"
@@ -210,19 +192,6 @@ def _set_team(teams: Teams, ticket: Ticket) -> Ticket:
     if ticket.team or not teams.are_stated:
         return ticket
     return ticket._replace(team=teams.of(to_request(ticket)) or "")
-
-
-def terms_of(fleet: Fleet, queue: str) -> Terms:
-    """Return the settings of a ticket queue for the assignment of machines."""
-    desk = fleet.queues[queue]
-    if not isinstance(desk, TicketQueue):
-        raise TypeError(queue)
-    return Terms(
-        ageing=desk.ageing,
-        prefer_reuse=desk.prefer_reuse,
-        blocked=frozenset(desk.blocked),
-        class_of=partial(class_of, fleet, Vocabulary(fleet)),
-    )
 
 
 def _explain_unfit(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) -> str:
@@ -270,117 +239,7 @@ def _offers(fleet: Fleet, queue: str) -> Iterator[tuple[str, Offer]]:
             yield name, offer_of_pool(fleet, name, ())
 
 
-class TicketAssigner:
-    """Assigns free machines to the tickets of one queue after the other.
-
-    Later queues do not get a machine that a queue took; no queue gets a machine in `besides`.
-    """
-
-    def __init__(self, fleet: Fleet, world: World, besides: Collection[str] = ()) -> None:
-        self._fleet, self._world = fleet, world
-        self._pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
-        self._supplies = find_supplies(fleet, world, self._pool_plans)
-        self._demand = sign_demand(fleet, world, self._supplies)
-        self._taken = {*besides}
-        if _has_sandboxed_idle(self._pool_plans) or _can_overtake(fleet, self._pool_plans):
-            self._taken |= find_given_up(with_price_lists(fleet, world), world)
-        self._group_of: dict[str, str] = {}
-        self._budgets: list[TicketBudget] = []
-        if spending_limits(fleet):
-            layout = lay_out(fleet, world, self._pool_plans, self._supplies, self._demand)
-            self._group_of = {key: group.id for key, group in layout.group_of.items()}
-            rows = [account.row for account in layout.accounts]
-            self._budgets = [TicketBudget(r.room, r.requests) for r in rows]
-
-    def assign(self, queue: str, tickets: Iterable[Ticket]) -> TicketAssignment:
-        """Assign free machines to tickets of a queue.
-
-        A ticket that was not observed, such as one opened since, waits for the next run.
-        """
-        own = [each for each in self._demand if each.queue == queue]
-        signed = {request.key: each for each in own for request in each.requests}
-        asked = {each.id: tuple(required_of(each.ask)) for each in own}
-        terms = replace(
-            terms_of(self._fleet, queue),
-            behind=turns_behind(self._world, queue),
-            budgets=tuple(self._budgets),
-            group_of=lambda ticket: self._group_of.get(f"{queue}/{ticket.id}", ""),
-        )
-        teams = teams_of(self._fleet, self._world)
-        current = [_set_team(teams, expire(ticket, self._world.time)) for ticket in tickets]
-        # Limits and classes also count the tags that rules add.
-        taking = [
-            each if each.tags == tags else each._replace(tags=tags)
-            for each in current
-            if each.is_open and (each.machine or f"{queue}/{each.id}" in signed)
-            for tags in [each.counting if each.machine else asked[signed[f"{queue}/{each.id}"].id]]
-        ]
-        desks = desks_of(self._fleet, self._world.queues)
-        free = _find_free(self._pool_plans, self._supplies, queue, desks)
-        kinds = {each.name: each for each in free if each.name not in self._taken}
-        suits = _suitability(self._fleet, queue, self._cheap_first, signed, self._demand)
-        assignment = assign(taking, kinds.values(), suits, terms, self._world.time)
-        for lease in assignment.leases:
-            each = signed[f"{queue}/{lease.ticket}"]
-            lacking = each.dropped - self._supplies[kinds[lease.machine].kind].offer.provides
-            ask = each.ask._replace(required=each.ask.required - lacking)
-            assignment.tags[lease.ticket] = tuple(required_of(ask))
-            if note := _note(each, lacking):
-                assignment.notes[lease.ticket] = note
-        return assignment
-
-    @cached_property
-    def _cheap_first(self) -> dict[str, Supply]:
-        """Map kinds of machine to supplies, from the cheapest kind to those of unknown price."""
-        prices = {
-            unit.name: price
-            for pool_plan in self._pool_plans.values()
-            for unit in pool_plan.inventory.units
-            if (price := pool_plan.cost_of(unit)) is not None
-        }
-
-        def dearness(kind: str) -> tuple[Decimal, str]:
-            own = (prices.get(name, _UNKNOWN_PRICE) for name in self._supplies[kind].units)
-            return max(own, default=_UNKNOWN_PRICE), kind
-
-        return {kind: self._supplies[kind] for kind in sorted(self._supplies, key=dearness)}
-
-    def take(self, queue: str, leases: Iterable[Lease]) -> None:
-        """Mark the machines and budgets of these tickets as used, for the next queues."""
-        kinds = {unit: kind for kind, supply in self._supplies.items() for unit in supply.units}
-        served = {f"{queue}/{lease.ticket}": lease.machine for lease in leases}
-        for key, machine in served.items():
-            at = (self._group_of.get(key, ""), kinds[machine])
-            self._budgets = [
-                replace(each, left=each.left - each.takes.get(at, 0)) for each in self._budgets
-            ]
-        self._taken.update(served.values())
-        left = (
-            replace(each, requests=tuple(r for r in each.requests if r.key not in served))
-            for each in self._demand
-        )
-        self._demand = tuple(each for each in left if each.requests)
-
-
-def _has_sandboxed_idle(pool_plans: Mapping[str, PoolPlan]) -> bool:
-    """Return whether a full pool has a free machine that only one sandbox may use."""
-    return any(
-        pool_plan.pool is not None
-        and pool_plan.pool.reuse is not None
-        and len(pool_plan.inventory.units) >= pool_plan.size.max
-        and any(u.worker and u.worker.uses for u in pool_plan.inventory.having(UnitState.IDLE))
-        for pool_plan in pool_plans.values()
-    )
-
-
-def _can_overtake(fleet: Fleet, pool_plans: Mapping[str, PoolPlan]) -> bool:
-    """Return whether a free machine may go past tickets at a limit, to a later ticket."""
-    return (has_limits(fleet) or bool(spending_limits(fleet))) and any(
-        pool_plan.inventory.having(UnitState.IDLE) for pool_plan in pool_plans.values()
-    )
-
-
-def _note(signed: EqualRequests, lacking: Collection[str]) -> str:
+def note_lacking(signed: EqualRequests, lacking: Collection[str]) -> str:
     """Return a note on dropped tags; empty if the machine has all requested tags."""
     parts = [
         f"without {tag}: no machine with it in time (tags.{tag}.otherwise)"
@@ -465,90 +324,3 @@ def _least_needed(unserved: Unserved, path: tuple[str | int, ...]) -> Decimal:
             known = each.needed or Decimal(0)
             pools[each.pool] = max(known, pools.get(each.pool, known))
     return min(pools.values(), default=Decimal(0))
-
-
-def _find_free(
-    pool_plans: Mapping[str, PoolPlan],
-    supplies: Mapping[str, Supply],
-    queue: str,
-    desks: Iterable[str],
-) -> Iterable[ReadyMachine]:
-    """Yield the free machines that tickets of a queue can use."""
-    given_out = frozenset(desks)
-    for key, supply in supplies.items():
-        if queue not in supply.queues or supply.pool not in pool_plans:
-            continue
-        pool_plan = pool_plans[supply.pool]
-        is_drained = pool_plan.pool is not None and pool_plan.pool.mode == "drain"
-        if pool_plan.inventory.blind or is_drained:
-            continue
-        idle = {unit.name: unit for unit in pool_plan.inventory.having(UnitState.IDLE)}
-        for name in supply.units:
-            unit = idle.get(name)
-            if unit is None or not _is_usable(pool_plan, unit.machine):
-                continue
-            if unit.worker is not None and unit.registry in given_out:
-                bound = (each for each in unit.worker.requires if each.startswith(SANDBOX))
-                yield ReadyMachine(name, key, next(bound, "").removeprefix(SANDBOX))
-
-
-def _is_usable(pool_plan: PoolPlan, machine: Machine | None) -> bool:
-    """Return whether a machine responds; False for a machine that reboots or stops."""
-    if machine is None:
-        return True
-    is_asked = pool_plan.pool is not None and pool_plan.pool.ready is not None
-    answers = machine.misses == 0 if is_asked else not machine.misses
-    return answers and is_up(pool_plan.fleet, pool_plan.name, machine)
-
-
-def _suitability(
-    fleet: Fleet,
-    queue: str,
-    supplies: Mapping[str, Supply],
-    signed: Mapping[str, EqualRequests],
-    demand: Iterable[EqualRequests],
-) -> Callable[[Ticket], Suitable]:
-    """Return a function from ticket to suitable machines. Equal tickets share one result.
-
-    Equally preferred kinds are in the order of `supplies`. A kind that a request of another queue
-    needs suits no ticket of this queue.
-    """
-    known: dict[object, Suitable] = {}
-    vocabulary = Vocabulary(fleet)
-    turns = {kind: turn for turn, kind in enumerate(supplies)}
-    is_low = cache(lambda asked: class_of(fleet, vocabulary, asked) > 0)
-    callers: defaultdict[str, set[tuple[bool, str]]] = defaultdict(set)
-    for signed_ in demand:
-        for kind in {*signed_.fitting_supplies} - signed_.reserved_supplies:
-            callers[kind].add((is_low(signed_.ask.required), signed_.queue))
-
-    def suits(ticket: Ticket) -> Suitable:
-        each = None if ticket.machine else signed.get(f"{queue}/{ticket.id}")
-        key = (each.id, ()) if each else ("", ticket.tags)
-        if key not in known:
-            required = each.ask.required if each else frozenset(ticket.tags)
-            workers = each.fitting_supplies if each else ()
-            last = each.reserved_supplies if each else frozenset[str]()
-            dropped = each.dropped if each else frozenset[str]()
-            calling = {
-                kind: {at for low, at in callers[kind] if is_low(required) or not low}
-                for kind in last
-            }
-            known[key] = Suitable(
-                kinds={
-                    kind: priority_at(fleet, supplies[kind].pool, required)
-                    for kind in sorted(workers, key=turns.__getitem__)
-                    if calling.get(kind, set()) <= {queue}
-                },
-                limits=limits_on(fleet, queue, required),
-                limits_at={
-                    kind: limits_on(fleet, queue, required - lacking)
-                    for kind in (workers if dropped else ())
-                    if (lacking := dropped - supplies[kind].offer.provides)
-                },
-                last=last,
-                after=frozenset(kind for kind in last if calling[kind]),
-            )
-        return known[key]
-
-    return suits
