@@ -127,5 +127,5 @@ def waiting_of(
             len(signed.requests),
             tuple(sorted({*signed.creating_pools} & price.keys(), key=price.__getitem__)),
         )
-        for signed in sign_demand(fleet, world, supplies, again=True)
+        for signed in sign_demand(fleet, world, supplies)
     ]

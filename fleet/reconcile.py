@@ -58,7 +58,7 @@ def reconcile_unsealed(
     bound. The fleet must already have the price lists of the world.
     """
     pool_plans = begin_pool_plans(fleet, world, inventories or take_inventory(fleet, world))
-    problem = _pose(fleet, world, pool_plans, again=not explained)
+    problem = _pose(fleet, world, pool_plans)
     layout, allocation, service, _ = _assign_requests(fleet, world, pool_plans, problem)
     headroom = Headroom(layout.rows, allocation.machines, allocation.counts)
     last = service.turns + 1
@@ -96,11 +96,9 @@ class _Problem(NamedTuple):
     demand: Sequence[EqualRequests]
 
 
-def _pose(
-    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], *, again: bool = False
-) -> _Problem:
+def _pose(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> _Problem:
     supplies = find_supplies(fleet, world, pool_plans)
-    demand = sign_demand(fleet, world, supplies, again=again)
+    demand = sign_demand(fleet, world, supplies)
     return _Problem(supplies, lay_out(fleet, world, pool_plans, supplies, demand), demand)
 
 

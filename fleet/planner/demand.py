@@ -6,14 +6,13 @@ then age, then id. Each limit has the path of its key in fleet.yaml for messages
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import cache, cached_property
 from itertools import chain
 from math import inf
 from operator import itemgetter
-from sys import intern
 from typing import NamedTuple
 
 from fleet.model.decisions import NoMachineReason
@@ -23,7 +22,7 @@ from fleet.model.values import digest
 from fleet.planner.durations import Durations, Expected, MachineKind, Timing
 from fleet.planner.inventory import demand_trouble
 from fleet.schema.model import TEAM_MEMBERS, Fleet, Limits, Market, Otherwise, TicketQueue
-from fleet.tagrules.derive import QueueContext, context_of
+from fleet.tagrules.derive import context_of
 from fleet.tagrules.offers import Ask, Matcher, Offer
 from fleet.tagrules.requests import Judge, Memberships, TagOrigin, TagRefusal, TagRequirements
 from fleet.tagrules.vocabulary import Vocabulary, write_minimums
@@ -131,93 +130,38 @@ class EqualRequests(_SignatureKey):
     """Request to a rank that replaces its rank by age, if other requests would overtake it."""
 
 
-_RequestClass = tuple[TagRequirements, _SignatureKey]
-"""Cached properties of the requests that have equal tags, queue and payer.
-
-The signature key is without waived tags, which depend on the time and are added later.
-"""
-_ReadRequest = tuple[Request, _RequestClass, list["Ordered"]]
-"""A request and its derived properties, which do not depend on the current time."""
-
-
-class _RequestReader:
-    """Cached requirements, durations and payers of requests; valid until other inputs change."""
-
-    def __init__(self, fleet: Fleet, world: World, *, with_provided: bool) -> None:
-        self._judge = judge_of(fleet, world, with_provided=with_provided)
-        self._durations = Durations(fleet, world)
-        self._payer_of = _payer_function(fleet, teams_of(fleet, world))
-        self._alike: dict[object, _RequestClass] = {}  # few distinct asks, and each slow to hash
-        self.latest: dict[str, dict[str, _ReadRequest]] = {}
-        """Queue to request id to the request in the previous run, if cached."""
-
-    def read(self, queue: str, request: Request, told: QueueContext) -> _ReadRequest:
-        asking = self._judge.ask_of_alike(request, told)
-        expected = self._durations.of(queue, request)
-        payer = self._payer_of(queue, request, asking.ask.required)
-        timing = expected[1]
-        key = (queue, id(asking), request.priority, payer, id(timing))
-        alike = self._alike.get(key)
-        if alike is None:
-            told_as = asking.ask, asking.refused, asking.differences, asking.held
-            kind = _SignatureKey(queue, *told_as, request.priority, payer, timing)
-            alike = self._alike[key] = asking, kind  # keeps both ids valid
-        return request, alike, ordered(queue, request, expected)
-
-
-def _cached_reader(fleet: Fleet, world: World, *, with_provided: bool) -> _RequestReader:
-    """Return the reader of the previous run; return a new reader if its inputs changed."""
-    rests_on: list[object] = [intern(f"{world.time.date()} {with_provided}"), world.members]
-    for queue, demand in world.demands():
-        rests_on += [intern(queue), context_of(fleet, queue, demand), demand.runs]
-    return fleet.cached(
-        "reader of requests",
-        tuple(rests_on),
-        lambda: _RequestReader(fleet, world, with_provided=with_provided),
-    )
-
-
 def sign_demand(
-    fleet: Fleet, world: World, supplies: Mapping[str, Supply], *, again: bool = False
+    fleet: Fleet, world: World, supplies: Mapping[str, Supply]
 ) -> tuple[EqualRequests, ...]:
-    """Group the requests of all readable queues by signature, in service order.
-
-    With `again`, cache the derived properties of requests until the next run. Use `again` in a
-    simulation, where the next run gets the same request objects.
-    """
+    """Group the requests of all readable queues by signature, in service order."""
     with_provided = any(supply.offer.requires for supply in supplies.values())
-    reader = (_cached_reader if again else _RequestReader)(
-        fleet, world, with_provided=with_provided
-    )
+    judge = judge_of(fleet, world, with_provided=with_provided)
+    durations, payer_of = Durations(fleet, world), _payer_function(fleet, teams_of(fleet, world))
     drops = Drops(fleet, world.time)
     groups: defaultdict[_SignatureKey, list[list[Ordered]]] = defaultdict(list)
     ruled: defaultdict[_SignatureKey, set[Ruled]] = defaultdict(set)
-    known: dict[tuple[int, frozenset[str]], list[list[Ordered]]] = {}
+    # The few distinct signatures are slow to hash. The values keep the ids in the keys valid.
+    known: dict[object, tuple[list[list[Ordered]], TagRequirements, Timing | None]] = {}
     for queue, reading in sorted(world.queues.items()):
         demand = reading.demand
         if not isinstance(demand, Demand) or demand_trouble(fleet, world, queue):
             continue
         told = context_of(fleet, queue, demand)
-        before, kept = reader.latest.get(queue, {}), dict[str, _ReadRequest]()
         may_drop = drops.are_stated and not demand.stored
         for request in _deduplicate(demand.requests):
-            read = before.get(request.id)
-            if read is None or read[0] is not request:
-                read = reader.read(queue, request, told)
-            if again:
-                kept[request.id] = read
-            _, alike, in_order = read
-            asking, kind = alike
-            required, since = asking.ask.required, request.pending_since
-            dropped = drops.of(required, since) if may_drop else _NO_TAGS
-            group = known.get((id(alike), dropped))
-            if group is None:
-                kind = replace(kind, dropped=dropped)
-                group = known[id(alike), dropped] = groups[kind]
+            asking = judge.ask_of_alike(request, told)
+            expected = durations.of(queue, request)
+            timing, required = expected[1], asking.ask.required
+            payer = payer_of(queue, request, required)
+            dropped = drops.of(required, request.pending_since) if may_drop else _NO_TAGS
+            alike = queue, id(asking), request.priority, payer, id(timing), dropped
+            if alike not in known:
+                told_as = asking.ask, asking.refused, asking.differences, asking.held
+                kind = _SignatureKey(queue, *told_as, request.priority, payer, timing, dropped)
+                known[alike] = groups[kind], asking, timing
                 if isinstance(fleet.queues.get(queue), TicketQueue):
                     ruled[kind] |= {(o.tag, o.path) for o in asking.origins if o.path}
-            group.append(in_order)
-        reader.latest[queue] = kept
+            known[alike][0].append(ordered(queue, request, expected))
     able = {queue: _Eligibility(supplies, queue) for queue in world.queues}
     signed = [
         _sign(kind, requests, able[kind.queue].to_serve(kind), ruled.get(kind, ()))
