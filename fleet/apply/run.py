@@ -161,7 +161,7 @@ class _ApplyRun:
         whole = plan_for(run.config, world, inventories)
         plan = selected_part(options.selection, whole)
         plan = part_at_rest(sources.executor.under_way, plan)
-        hand_out.note_waits(fleet, world, plan, sources.of_tickets)
+        hand_out.note_waits(fleet, plan, sources.of_tickets)
         show(plan)
         with signals.changing(kill):
             outcome = run.execute(world, inventories, plan, troubles)
@@ -349,7 +349,7 @@ def note_failures(
         each.altered(failures=describe_failures(fleet, memory, each.pool)) for each in plan.pools
     )
     noted = plan.altered(pools=pools)
-    connected().hand_out().note_waits(fleet, world, noted, sources.of_tickets)
+    connected().hand_out().note_waits(fleet, noted, sources.of_tickets)
 
 
 def _progress_teller(plan: Plan, console: Console) -> Callable[[str], None]:

@@ -88,7 +88,7 @@ class HandOut(Protocol):
     ) -> bool:
         """Assign machines that are still idle; return True if any ticket got a machine."""
 
-    def note_waits(self, fleet: Fleet, world: World, plan: Plan, sources: TicketSources) -> None:
+    def note_waits(self, fleet: Fleet, plan: Plan, sources: TicketSources) -> None:
         """Record why tickets wait according to the plan, so that clients can query the reasons."""
 
     def with_forgotten(

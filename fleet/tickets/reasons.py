@@ -1,7 +1,7 @@
 """Apply the rules to a ticket's tags, and explain why a ticket waits."""
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -11,10 +11,8 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from fleet.model.decisions import MISMATCHES, Decision
-from fleet.model.facts import World
-from fleet.model.plan import BudgetVerdict, Create, Plan, Unserved
+from fleet.model.plan import Create, Plan, Unserved
 from fleet.model.tickets import Limit, Ticket, TicketState, find_fault, to_request
-from fleet.model.values import amount_of
 from fleet.planner.demand import (
     Drops,
     EqualRequests,
@@ -22,7 +20,6 @@ from fleet.planner.demand import (
 )
 from fleet.planner.fitting import FitRequirements, find_unfit
 from fleet.planner.layout import class_of
-from fleet.planner.ledger import periods
 from fleet.planner.limits import limits_on
 from fleet.planner.turns import WaitingTicket, in_turn
 from fleet.schema.findings import nearest
@@ -31,7 +28,6 @@ from fleet.tagrules.derive import NOTHING
 from fleet.tagrules.offers import Offer, ask_of_tags, offer_of_pool
 from fleet.tagrules.requests import Judge, Memberships
 from fleet.tagrules.vocabulary import Vocabulary, tag_name
-from fleet.words.figures import amount
 from fleet.words.pools import describe_pool
 
 _MAX_SHOWN_NAMES = 12
@@ -249,7 +245,7 @@ def note_lacking(signed: EqualRequests, lacking: Collection[str]) -> str:
     return "; ".join(parts)
 
 
-def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, str]:
+def find_held(fleet: Fleet, plan: Plan, queue: str) -> dict[int, str]:
     """Map ticket ids to the plan's reasons to wait: budgets, pools, tags, failed attempts.
 
     Limits are missing here, because they depend on the tickets at the time of the client's call:
@@ -257,11 +253,10 @@ def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, s
     """
     reasons: dict[int, str] = {}
     for unserved in plan.unserved:
-        accounts = [each for each in plan.budgets if each.path in unserved.paths]
-        tickets = [key for key in unserved.requests if key.startswith(f"{queue}/")]
         is_told = "asked_by" in unserved.path or unserved.path[:1] == ("pools",)
-        if tickets and (accounts or is_told):
-            because = _explain_held(fleet, world, unserved, accounts)
+        if is_told or any(each.is_budget for each in unserved.blocked):
+            because = _explain_unserved(fleet, unserved)
+            tickets = (key for key in unserved.requests if key.startswith(f"{queue}/"))
             reasons |= {_id_of(key): because for key in tickets}
     failures = {each.pool: each.failures for each in plan.pools if each.failures}
     unmade = {None, *(each.worker for each in plan.actions if isinstance(each, Create))}
@@ -279,48 +274,17 @@ def _id_of(key: str) -> int:
     return int(key.partition("/")[2])
 
 
-def _explain_held(
-    fleet: Fleet, world: World, unserved: Unserved, accounts: Sequence[BudgetVerdict]
-) -> str:
-    """Explain why tickets wait for budgets, by the period in which the least is left."""
-    if not accounts:
-        return unserved.because
-    ends = {period.name: (period.end, period.next_end) for period in periods(fleet, world.time)}
+def _explain_unserved(fleet: Fleet, unserved: Unserved) -> str:
+    """Return the plan's reason to wait, with the end of each budget's period, or what to raise."""
     zone = ZoneInfo(fleet.money.time_zone)
-    parts = []
-    for path in dict.fromkeys(each.path for each in accounts):
-        key, own = ".".join(map(str, path)), [each for each in accounts if each.path == path]
-        left, at = min((amount_of(each.left) or Decimal(0), n) for n, each in enumerate(own))
-        each = own[at]
-        if amount_of(each.left) is None:
-            parts.append(f"{key}: spending is unknown")
-            continue
-        planned = f", {each.planned:.2f} planned for others" if each.planned else ""
-        until = ends[each.period][each.coming].astimezone(zone)
-        needed = _least_needed(unserved, path)
-        lasts = f"too little for this ticket until {until:%Y-%m-%d %H:%M %Z}"
-        if needed > each.limit:
-            lasts = (
-                f"never enough for a new machine for this ticket, which needs {needed:.2f} "
-                f"{each.unit}; raise {key}"
-            )
-        parts.append(
-            f"{key}: {left:.2f} of {each.limit:.2f} {each.unit} left {each.when} "
-            f"({amount(each.spent)} spent, {each.reserved:.2f} reserved{planned}), {lasts}"
-        )
-    paths = {each.path for each in accounts}
-    others = [b.because for b in unserved.blocked if b.path not in paths]
-    return "; ".join((*parts, *dict.fromkeys(others)))
-
-
-def _least_needed(unserved: Unserved, path: tuple[str | int, ...]) -> Decimal:
-    """Return the amount of a budget that the cheapest pool needs per ticket; 0 if unknown.
-
-    Each pool counts with the higher amount of the current and the next period.
-    """
-    pools: dict[str, Decimal] = {}
+    ends: defaultdict[str, list[datetime]] = defaultdict(list)
     for each in unserved.blocked:
-        if each.path == path:
-            known = each.needed or Decimal(0)
-            pools[each.pool] = max(known, pools.get(each.pool, known))
-    return min(pools.values(), default=Decimal(0))
+        if each.is_budget:
+            ends[".".join(map(str, each.path))] += [each.until] if each.until else []
+    parts = (
+        f"{key} pays no earlier than {min(own).astimezone(zone):%Y-%m-%d %H:%M %Z}"
+        if own
+        else f"raise {key}"
+        for key, own in ends.items()
+    )
+    return "; ".join((unserved.because, *parts))

@@ -115,10 +115,10 @@ def _keep_forgotten(world: World, sources: TicketSources, tell: Tell) -> World:
     return _replace_workers(world, sources) if kept else world
 
 
-def note_waits(fleet: Fleet, world: World, plan: Plan, sources: TicketSources) -> None:
+def note_waits(fleet: Fleet, plan: Plan, sources: TicketSources) -> None:
     """Store the plan's reasons why tickets wait, so that clients can read them."""
     for queue, desk in sources.desks.items():
-        desk.note(find_held(fleet, world, plan, queue))
+        desk.note(find_held(fleet, plan, queue))
 
 
 _Listed = Mapping[str, tuple[str, Machine]]

@@ -105,7 +105,7 @@ def test_ticket_without_permission_names_rule_that_denies_it() -> None:
     plan = guard(fleet, reconcile(fleet, world))
 
     assert plan.actions == ()
-    held = find_held(fleet, world, plan, "tickets")
+    held = find_held(fleet, plan, "tickets")
     assert [*held] == [1]
     words = ("user ada", "tags.extra_powerful.asked_by", "rules")
     assert all(word in held[1] for word in words)

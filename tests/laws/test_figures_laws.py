@@ -36,7 +36,7 @@ def test_budget_remainder_equals_limit_minus_shown_parts(
         (left, limit.partition(" ")[0], spent, reserved, planned)
         for _, _, spent, reserved, planned, left, limit, _ in rows
     ]
-    for said in find_held(fleet, world, plan, "tickets").values():
+    for said in find_held(fleet, plan, "tickets").values():
         told += [
             each.group("left", "limit", "spent", "reserved", "planned")
             for each in map(_SAID.search, said.split("; "))

@@ -244,5 +244,5 @@ def test_nothing_is_handed_out_without_ticket_queues() -> None:
 
     assert hand_out_all(fleet, world, sources, said.append, said.append) == world
     assert not hand_out_again(seen, Sequential(), NOW, said.append, said.append)
-    note_waits(fleet, world, reconcile(fleet, world), sources)
+    note_waits(fleet, reconcile(fleet, world), sources)
     assert said == []
