@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from fleet.checks import CHECKS, DATED_CHECKS
 from fleet.explain.case import Case
 from fleet.explain.pool import explain_pool
-from fleet.explain.request import MOST_REPLANS, by_outcome, explain_alike, explain_one
+from fleet.explain.request import explain_requests
 from fleet.explain.tags import WORDS, list_tags
 from fleet.explain.values import ExplainedReason, Explanation, Matches
-from fleet.explain.what_if import Replans, count_plans
 from fleet.explain.worker import explain_worker
 from fleet.planner.images import find_image_troubles, find_waiting
 from fleet.schema.findings import listed
@@ -47,15 +46,6 @@ def suggest_build(case: Case, name: str) -> str:
     }
     build = max(builds, key=lambda each: len(rules[each]))
     return answers.suggest_build(name, build, rules[build])
-
-
-def explain_requests(case: Case, name: str) -> Iterator[Explanation]:
-    """Yield an explanation of each request with this name, grouped by equal outcome."""
-    meant, replans = frozenset(case.named(name)), Replans(MOST_REPLANS)
-    for group in by_outcome(case):
-        if keys := [*filter(meant.__contains__, group.keys)]:
-            with replans.share(count_plans(case.plan)) as given:
-                yield from explain_alike(case, keys, explain_one(case, keys[0], given))
 
 
 def _image(case: Case, name: str) -> Iterator[Explanation]:
@@ -144,7 +134,7 @@ def _rule(case: Case, name: str) -> Iterator[Explanation]:
 
 
 EXPLAINERS: dict[str, Callable[[Case, str], Iterator[Explanation]]] = {
-    "request": explain_requests,
+    "request": lambda case, name: explain_requests(case, frozenset(case.named(name))),
     "pool": lambda case, name: filter(None, [explain_pool(case, name)]),
     "worker": lambda case, name: filter(None, [explain_worker(case, name)]),
     "image": _image,

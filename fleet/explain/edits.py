@@ -8,13 +8,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from math import ceil, floor
+from math import ceil
 from typing import Any
 
 from fleet.model.prices import convert
 from fleet.schema.findings import YAML_WORDS, Path
 from fleet.schema.model import ConfigSection, Fleet, Money
 from fleet.schema.units import AS_WRITTEN
+from fleet.words import answers
 
 MOST_COUNT = 100_000
 MOST_PERCENT = 9_999
@@ -24,6 +25,10 @@ REMOVED = object()
 """The new value in an edit that removes a key."""
 REQUEST = ("request",)
 """The path of an edit that adds tags to the request itself, not to fleet.yaml."""
+ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
+"""Ranks of edits: raise a limit or set a mode, postpone an expiry, approve, add an allow-list
+rule, have the request require a tag, declare a provided tag, permit more requests, remove a key.
+"""
 
 
 @dataclass(frozen=True)
@@ -32,17 +37,47 @@ class Edit:
 
     path: Path
     new: object
-    count: int = 1
-    """Number of edits that a user would count: two tags in one list are two edits."""
-    rank: int = 0
+    rank: int = ALLOW
     """Sort key among sets of equally many edits. The lowest is first."""
-    text: str = ""
-    """The edit as a phrase; empty if path and values are enough."""
 
 
-def size_of_edits(edits: tuple[Edit, ...]) -> tuple[int, int]:
+Edits = tuple[Edit, ...]
+
+
+def size_of_edits(fleet: Fleet, edits: Edits) -> tuple[int, int]:
     """Return the number of edits (two tags in one list count twice) and the sum of their ranks."""
-    return sum(edit.count for edit in edits), sum(edit.rank for edit in edits)
+    counts = (max(1, *map(len, _compare_lists(fleet, edit))) for edit in edits)
+    return sum(counts), sum(edit.rank for edit in edits)
+
+
+def _compare_lists(fleet: Fleet, edit: Edit) -> tuple[list[object], list[object]]:
+    """Return the added and the removed entries of a list; both empty for another value."""
+    old, new = value_at(fleet, edit.path) or [], edit.new
+    if not isinstance(new, list | tuple) or not isinstance(old, list | tuple):
+        return [], []
+    return [each for each in new if each not in old], [each for each in old if each not in new]
+
+
+def describe_edits(fleet: Fleet, edits: Edits) -> str:
+    """Return edits as a phrase, with old and new values."""
+    return ", and ".join(_describe(fleet, edit) for edit in edits)
+
+
+def _describe(fleet: Fleet, edit: Edit) -> str:
+    path, (added, gone) = edit.path, _compare_lists(fleet, edit)
+    if path == REQUEST:
+        return answers.ask_for_tags([str(each) for each in added])
+    if isinstance(path[-1], int):
+        path, added = path[:-1], [edit.new]
+    if added or gone:
+
+        def name(entry: object) -> str:
+            return entry if isinstance(entry, str) else write_value(fleet, (*path, 0), entry)
+
+        named = (list(map(name, entries)) for entries in (added, gone))
+        return answers.describe_list_edit(path, *named, is_claim=edit.rank == CLAIM)
+    values = (write_value(fleet, path, each) for each in (value_at(fleet, path), edit.new))
+    return answers.describe_edit(path, *values, is_raise=is_figure(fleet, path))
 
 
 def is_figure(fleet: Fleet, path: Path) -> bool:
@@ -60,33 +95,29 @@ def raise_figure(fleet: Fleet, path: Path, amount: Decimal) -> Edit | None:
     if not is_figure(fleet, path):
         return None
     if isinstance(old, Money):
-        rate = convert(fleet, Decimal(1), old.currency)
+        rate, most = convert(fleet, Decimal(1), old.currency), MOST_CENTS
         if not rate:
             return None
-        cents = (old.amount + amount / rate) / _CENT
-        steps = ceil(cents) - floor(old.amount / _CENT)
-        most = MOST_CENTS
+        amount = amount / rate / _CENT
     else:
-        steps = ceil(amount)
         is_percent = write_value(fleet, path, old).endswith("%")
-        most = MOST_PERCENT if is_percent else MOST_COUNT
-        most -= old
-    steps = max(1, steps)
-    if steps > most:
-        return None
-    if isinstance(old, Money):
-        return Edit(path, Money(amount=old.amount + steps * _CENT, currency=old.currency))
-    return Edit(path, old + steps)
+        most = (MOST_PERCENT if is_percent else MOST_COUNT) - old
+    steps = max(1, ceil(amount))
+    return Edit(path, _add_steps(old, steps)) if steps <= most else None
 
 
 def lower_figure(fleet: Fleet, edit: Edit) -> Edit | None:
     """Return the edit with a figure raised by one step less; None if it raises none that far."""
-    old, new = value_at(fleet, edit.path), edit.new
-    if isinstance(old, Money) and isinstance(new, Money):
-        less = Money(amount=new.amount - _CENT, currency=new.currency)
-        return replace(edit, new=less) if less.amount > old.amount else None
-    is_raised = is_figure(fleet, edit.path) and isinstance(new, int) and new - 1 > old
-    return replace(edit, new=new - 1) if is_raised and isinstance(new, int) else None
+    if not is_figure(fleet, edit.path) or edit.new == _add_steps(value_at(fleet, edit.path), 1):
+        return None
+    return replace(edit, new=_add_steps(edit.new, -1))
+
+
+def _add_steps(value: Any, steps: int) -> Any:  # noqa: ANN401 - a number or money
+    """Return a figure that is changed by a number of its smallest steps."""
+    if isinstance(value, Money):
+        return Money(amount=value.amount + steps * _CENT, currency=value.currency)
+    return value + steps
 
 
 def apply_edits(fleet: Fleet, edits: Iterable[Edit]) -> Fleet:
@@ -129,15 +160,6 @@ def value_at(fleet: Fleet, path: Path) -> Any:  # noqa: ANN401 - any part of fle
         else:
             return None
     return value
-
-
-def figures_at(fleet: Fleet, path: Path) -> list[Path]:
-    """Return the path itself if its value is a figure, or the paths of figures directly below."""
-    value = value_at(fleet, path)
-    if isinstance(value, ConfigSection):
-        below = [(*path, name) for name in type(value).model_fields]
-        return [each for each in below if is_figure(fleet, each)]
-    return [path] if is_figure(fleet, path) else []
 
 
 def write_value(fleet: Fleet, path: Path, value: object) -> str:

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fleet.explain.case import Case
-from fleet.explain.edits import REQUEST
-from fleet.explain.loosen import RULE, Edits, raises
+from fleet.explain.edits import REQUEST, describe_edits
+from fleet.explain.loosen import hasten
 from fleet.explain.unblock import Remedy, remedy_of, try_edits
 from fleet.explain.values import Explanation
 from fleet.explain.what_if import Replans, is_served
@@ -42,39 +42,33 @@ def find_helps(
     """Return edits for the requests of a group. `remedies` serve its first request."""
     found = [(0, each) for each in remedies if each.after]
     for nth in _halve(len(keys)):
+        key, now = keys[nth], _find_start(case, keys[nth])
+        gains = [
+            _find_gain(case, now, _find_start(each.after, key)) for n, each in found if n <= nth
+        ]
+        if nth and now and max(gains, default=_ZERO) >= (now - case.world.time) / _MUCH:
+            continue
         if nth and replans.left <= 0:
             replans.is_spent = True
             break
-        earlier = [each for number, each in found if number <= nth] if nth else []
-        for each in _try_more(case, keys[nth], earlier, replans):
-            if each.after and each.after.of not in {e.after.of for _, e in found if e.after}:
-                found.append((nth, each))
+        tried = {each.after.of for _, each in found if each.after}
+        more = _try_to_hasten(case, key, now, replans)
+        found += [(nth, each) for each in more if each.after and each.after.of not in tried]
     found.sort(key=lambda each: each[0])
     return Helps(tuple(each for _, each in found), is_complete=not replans.is_spent)
 
 
-def _try_more(
-    case: Case, key: str, earlier: Sequence[Remedy], replans: Replans
+def _try_to_hasten(
+    case: Case, key: str, now: datetime | None, replans: Replans
 ) -> Iterator[Remedy]:
-    """Yield the edits that were tried for a request, if `earlier` edits can be much improved."""
-    now = _find_start(case, key)
-    gains = {_name_keys(each.edits): _find_gain(case, key, each) for each in earlier}
-    enough = (now - case.world.time) / _MUCH if now else _ZERO
-    if now and max(gains.values(), default=_ZERO) >= enough:
-        return
-
-    def find(run: Case, key: str, most: int) -> Iterator[Edits]:
-        for edits in raises(run, key, most):
-            gain = gains.get(_name_keys(edits), _ZERO)
-            is_known = gain and (gain >= enough or not edits[1:])
-            if not is_known and all(edit.rank < RULE for edit in edits):
-                yield edits
+    """Yield the edits that were tried for a request, until one serves it or gains much."""
 
     def is_enough(after: Case) -> bool:
-        start = _find_start(after, key)
-        return is_served(after.plan, key) or bool(now and start and now - start >= enough)
+        gain = _find_gain(case, now, _find_start(after, key))
+        is_much = now is not None and gain >= (now - case.world.time) / _MUCH
+        return is_much or is_served(after.plan, key)
 
-    for edits, after, _ in try_edits(case, key, replans, find, is_enough):
+    for edits, after in try_edits(case, key, replans, hasten, is_enough):
         yield remedy_of(case, key, edits, after)
 
 
@@ -89,24 +83,16 @@ def _halve(count: int) -> Iterator[int]:
             parts += [(low, middle), (middle, high)]
 
 
-def _name_keys(edits: Edits) -> tuple[str, ...]:
-    """Return the edited keys, sorted."""
-    return tuple(sorted(yaml_key(edit.path) for edit in edits))
+def _find_start(run: Case | None, key: str) -> datetime | None:
+    return (run.expected_start(key) or run.assumed_start(key)) if run else None
 
 
-def _find_gain(case: Case, key: str, each: Remedy) -> timedelta:
-    """Return the time by which edits move the start of a request; zero if it is too little."""
-    now, start = _find_start(case, key), _find_start(each.after or case, key)
-    return now - start if now and start and _is_gain(case, now, start) else _ZERO
-
-
-def _is_gain(run: Case, now: datetime, start: datetime | None) -> bool:
-    least = max(_MIN_GAIN, min(_SURE_GAIN, (now - run.world.time) / 10))
-    return start is not None and now - start >= least
-
-
-def _find_start(run: Case, key: str) -> datetime | None:
-    return run.expected_start(key) or run.assumed_start(key)
+def _find_gain(case: Case, now: datetime | None, start: datetime | None) -> timedelta:
+    """Return the time by which edits move a start; zero if it is too little."""
+    if now is None or start is None:
+        return _ZERO
+    least = max(_MIN_GAIN, min(_SURE_GAIN, (now - case.world.time) / 10))
+    return now - start if now - start >= least else _ZERO
 
 
 def add_gains(case: Case, answer: Explanation, helps: Helps) -> Explanation:
@@ -115,34 +101,24 @@ def add_gains(case: Case, answer: Explanation, helps: Helps) -> Explanation:
     Of several raises of the same keys, only the smallest is shown. Edits of guards are last.
     """
     key, now = answer.name, answer.expected or answer.assumed
-    known = {(each.changes, each.asks): each for each in answer.suggestions}
-    gains: dict[tuple[str, ...], timedelta] = {}
+    gains: dict[frozenset[str], timedelta] = {}
     found = []
     for each in sorted(helps.found, key=lambda each: len(each.edits)):
-        paths, suggestion = _name_keys(each.edits), each.suggestion
-        own = known.get((suggestion.changes, suggestion.asks))
-        start = _find_start(each.after or case, key)
-        if own and own.wait:
-            start = own.wait.start or own.wait.until
-        if now and not _is_gain(case, now, start):
+        paths = frozenset(yaml_key(edit.path) for edit in each.edits)
+        start = _find_start(each.after, key)
+        gain = _find_gain(case, now, start)
+        others = [gains[o] for o in gains if o == paths or len(o) < len(paths)]
+        is_better = not others or (len(paths) > 1 and gain >= _MUCH * max(others))
+        is_own = each.suggestion in answer.suggestions
+        if (now and not gain) or not (is_own or (start and is_better and REQUEST[0] not in paths)):
             continue
-        gain = now - start if now and start else _ZERO
-        if not own:
-            simpler = [
-                known_gain
-                for other, known_gain in gains.items()
-                if other == paths or len(other) < len(paths)
-            ]
-            is_known = simpler and (not paths[1:] or gain < _MUCH * max(simpler))
-            if start is None or is_known or REQUEST[0] in paths:
-                continue
         gains.setdefault(paths, gain)
         is_guard = any(path.startswith("guards.") for path in paths)
-        brief = describe_gain(each.phrase, start, now) + describe_price(
-            len(suggestion.harms), is_last=suggestion.lifts_limit, is_guard=is_guard
-        )
-        order = is_guard, len(paths), paths
-        found.append((order, start, (own or suggestion).altered(brief=brief)))
+        harms, is_last = len(each.suggestion.harms), each.suggestion.lifts_limit
+        brief = describe_gain(describe_edits(case.fleet, each.edits), start, now)
+        brief += describe_price(harms, is_last=is_last, is_guard=is_guard)
+        order = is_guard, len(paths), sorted(paths)
+        found.append((order, start, each.suggestion.altered(brief=brief)))
     found.sort(key=lambda each: each[0])
     shown = [each for each in answer.suggestions if not each.changes and not each.asks]
     for number, (_, start, suggestion) in enumerate(found):
@@ -152,6 +128,6 @@ def add_gains(case: Case, answer: Explanation, helps: Helps) -> Explanation:
         shown.append(suggestion.altered(is_minor=is_minor))
     steps = answer.next_steps
     if now is not None and not found:
-        tried = {_name_keys(each.edits): each.phrase for each in helps.found}
-        steps = (*steps, describe_no_gain([*tried.values()], is_complete=helps.is_complete))
+        tried = dict.fromkeys(describe_edits(case.fleet, each.edits) for each in helps.found)
+        steps = (*steps, describe_no_gain([*tried], is_complete=helps.is_complete))
     return answer.altered(suggestions=tuple(shown), next_steps=steps)

@@ -1,17 +1,16 @@
 """Explain why a request waits, when it may start, and which edits make fleet serve it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fleet.explain.asked import ARCHITECTURE, Asked, reasons_of
 from fleet.explain.case import Case
-from fleet.explain.loosen import find_missing_entries
 from fleet.explain.options import is_possible
 from fleet.explain.plain import ExpectedTimes, answer_plainly, describe_needs, name_own_build
 from fleet.explain.tags import enforcement_facts
 from fleet.explain.troubles import list_freeze_ends, list_retries
-from fleet.explain.unblock import Remedy, find_remedies
+from fleet.explain.unblock import MOST_SHOWN, Remedy, find_remedies
 from fleet.explain.values import EachRequest, Explanation, Suggestion
 from fleet.explain.what_if import MOST_PLANS, Replans, count_plans, is_served
 from fleet.model.decisions import NoMachineReason, Unfit
@@ -19,6 +18,7 @@ from fleet.model.facts import PlaceFacts
 from fleet.model.plan import Signature, Unserved
 from fleet.schema.findings import Path, listed, yaml_key
 from fleet.schema.units import write_time
+from fleet.tagrules.derive import context_of, find_unknown_tags
 from fleet.tagrules.export import describe_rules
 from fleet.tagrules.names import missing_in_name, package_of
 from fleet.words import answers
@@ -79,16 +79,9 @@ def _verdict(case: Case, signature: Signature, key: str) -> str:
     return unserved.because if unserved else "no reason recorded"
 
 
-def explain_one(
-    case: Case, key: str, replans: Replans, remedies: Sequence[Remedy] | None = None
-) -> Explanation:
-    """Explain a request. `replans` limits the trial plans of the search for helpful edits.
-
-    `remedies` are the result of that search, if it has run before.
-    """
+def explain_one(case: Case, key: str, replans: Replans, remedies: Sequence[Remedy]) -> Explanation:
+    """Explain a request. `remedies` are the result of `find_remedies` with `replans`."""
     about = Asked(case, key)
-    if remedies is None:
-        remedies = find_remedies(case, key, replans)
     suggestions = [remedy.suggestion for remedy in remedies]
     start = _estimate_start(case, key, suggestions)
     enforced = enforcement_facts(
@@ -115,33 +108,39 @@ def explain_like(
     )
 
 
-def explain_alike(case: Case, keys: Sequence[str], first: Explanation) -> Iterator[Explanation]:
-    """Yield the explanation of the first request, then those of the others with its reasons."""
-    yield first
-    for key in keys[1:]:
-        answer = explain_like(case, key, first)
-        facts = tuple(_request_facts(Asked(case, key), answer))
-        yield answer.altered(facts=facts, reasons=first.reasons)
+def explain_requests(
+    case: Case, meant: Collection[str] | None = None, *, most: int = MOST_REPLANS
+) -> Iterator[Explanation]:
+    """Explain waiting requests, in the order in which they are served; `meant` None: all.
+
+    The searches for edits use at most `most` plans. Only the first request of a group has
+    suggestions.
+    """
+    found = [(g, [k for k in g.keys if meant is None or k in meant]) for g in by_outcome(case)]
+    groups = [(group, keys) for group, keys in found if keys]
+    fair = count_plans(case.plan)
+    replans = Replans(min(most, fair * min(len(groups), MOST_REPLANS // MOST_PLANS)))
+    searches = sum(not group.is_served for group, _ in groups)
+    for group, (first, *others) in groups:
+        replans.begin(max(FEWEST_PLANS, min(fair, replans.total // max(1, searches))))
+        searches -= not group.is_served
+        remedies = find_remedies(case, first, replans, most=1 if meant is None else MOST_SHOWN)
+        answer = explain_one(case, first, replans, remedies)
+        if meant is None:
+            search = f"to search for a change: `fleet explain request {first}`"
+            steps = (search if each == ENDED else each for each in answer.next_steps)
+            answer = answer.altered(next_steps=tuple(steps))
+        yield answer
+        for key in others:
+            alike = explain_like(case, key, answer)
+            facts = tuple(_request_facts(Asked(case, key), alike))
+            yield alike.altered(facts=facts, reasons=answer.reasons)
 
 
 def explain_every(case: Case, *, most: int = MOST_REPLANS) -> EachRequest:
-    """Explain every waiting request, in the order in which requests are served.
-
-    The searches for edits use at most `most` plans.
-    """
-    replans = Replans(min(most, MOST_REPLANS * count_plans(case.plan) // MOST_PLANS))
-    groups = [*by_outcome(case)]
-    searches = sum(not each.is_served for each in groups)
-    found: list[Explanation] = []
-    for group in groups:
-        fair = max(FEWEST_PLANS, replans.left // max(1, searches))
-        searches -= not group.is_served
-        with replans.share(fair, most_shown=1) as given:
-            first = explain_one(case, group.keys[0], given)
-        search = f"to search for a change: `fleet explain request {first.name}`"
-        steps = tuple(search if each == ENDED else each for each in first.next_steps)
-        found += explain_alike(case, group.keys, first.altered(next_steps=steps))
-    return EachRequest(fleet=case.fleet.fleet, requests=tuple(found))
+    """Explain every waiting request."""
+    requests = tuple(explain_requests(case, most=most))
+    return EachRequest(fleet=case.fleet.fleet, requests=requests)
 
 
 def _answer(about: Asked, start: datetime | None, places: Sequence[PlaceFacts]) -> Explanation:
@@ -252,15 +251,15 @@ def _note_earlier_worker(suggestion: Suggestion, start: datetime | None) -> Sugg
 
 def _list_steps(about: Asked, remedies: Sequence[Remedy], replans: Replans) -> Iterator[str]:
     """Yield the next steps of a user for a request, in addition to the suggestions."""
-    case, unserved = about.case, about.unserved
+    unserved = about.unserved
     if unserved is None:
         yield _await_worker(about, replans)
         return
     steps = [*_list_ends(about, unserved)]
-    if not any(edit.path[0] == "lookups" for each in remedies for edit in each.edits):
-        found = case.find(about.key)
-        paths = find_missing_entries(case.fleet, about.signature, *found) if found else ()
-        steps += [f"set {yaml_key(path)}: {path[2]} is unknown without it" for path in paths]
+    steps += [
+        f"set {yaml_key(path)}: {path[2]} is unknown without it"
+        for path in dict.fromkeys(_find_missing_entries(about))
+    ]
     if not _UNPUBLISHED.isdisjoint(each.code for each in unserved.decisions):
         steps.append("build, test and publish its image: `fleet image due` lists the commands")
     yield from steps
@@ -282,6 +281,15 @@ def _list_steps(about: Asked, remedies: Sequence[Remedy], replans: Replans) -> I
         yield "add a pool whose machines and image meet its requirements"
     else:
         yield "no edit of fleet.yaml found that serves it"
+
+
+def _find_missing_entries(about: Asked) -> Iterator[Path]:
+    """Yield each missing look-up key that would decide the tags of a request."""
+    case, signature, found = about.case, about.signature, about.case.find(about.key)
+    if found and any(refused.is_unknown for refused in signature.refused):
+        context = context_of(case.fleet, signature.queue, found[1])
+        unknown = find_unknown_tags(case.fleet, found[0], signature.required, context)
+        yield from (each.entry for each in unknown if each.entry)
 
 
 def _await_worker(about: Asked, replans: Replans) -> str:

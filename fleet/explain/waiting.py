@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fleet.explain.asked import Asked
 from fleet.explain.case import Case
-from fleet.explain.helps import add_gains, find_helps
+from fleet.explain.helps import Helps, add_gains, find_helps
 from fleet.explain.request import (
     ENDED,
     FEWEST_PLANS,
@@ -19,7 +19,7 @@ from fleet.explain.request import (
     explain_like,
     explain_one,
 )
-from fleet.explain.unblock import Remedy, find_remedies
+from fleet.explain.unblock import find_remedies
 from fleet.explain.values import Explanation
 from fleet.explain.what_if import Replans
 from fleet.model.plan import Signature
@@ -34,9 +34,8 @@ _MOST_PLACES = 500
 """Maximum number of requests with the cost on each machine type, which takes some milliseconds."""
 LONG_SECONDS = 3600
 """Seconds after which a wait is long if no suitable pool has a `target_wait`."""
-_MAX_WORK = 5_000
-"""Maximum requests and workers in all plans of the searches for the first requests of groups, and
-in those of the searches for the other requests. Both take one or two seconds."""
+_MAX_WORK = 10_000
+"""Maximum requests and workers in all trial plans of the searches, which take a few seconds."""
 
 
 class WaitingRequest(NamedTuple):
@@ -112,20 +111,23 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
     )
     waiting = [each for each in outcomes if not each.is_served][:most]
     size = sum(s.count for s in case.plan.signatures) + len(case.plan.workers)
-    plans = min(MOST_REPLANS, _MAX_WORK // (size + 1))
-    replans = Replans(plans)
+    replans = Replans(min(2 * MOST_REPLANS, _MAX_WORK // (size + 1)))
     explained: dict[str, Explanation] = {}
-    remedies: dict[str, Sequence[Remedy]] = {}
-    for number, group in enumerate(waiting):
-        key, fair = group.keys[0], replans.left // (len(waiting) - number)
-        with replans.share(max(FEWEST_PLANS, fair)) as given:
-            remedies[key] = find_remedies(case, key, given)
-            answer = explain_one(case, key, given, remedies[key])
+    found: dict[str, Helps] = {}
+    # Small groups are first, because they leave trial plans to the large ones.
+    for number, group in enumerate(sorted(waiting, key=lambda group: len(group.keys))):
+        key = group.keys[0]
+        fair = max(FEWEST_PLANS, replans.total // (len(waiting) - number) // 2)
+        replans.begin(fair)
+        remedies = find_remedies(case, key, replans)
+        answer = explain_one(case, key, replans, remedies)
         steps = [step for step in answer.next_steps if step not in (ENDED, FIRST_READ)]
         steps += map(describe_repair, Asked(case, key).unknown)
         explained[key] = answer.altered(next_steps=tuple(steps))
+        replans.begin(fair)
+        found[key] = find_helps(case, group.keys, remedies, replans)
     for group in [each for each in outcomes if each.is_served][:most]:
-        explained[group.keys[0]] = explain_one(case, group.keys[0], Replans(0))
+        explained[group.keys[0]] = explain_one(case, group.keys[0], Replans(0), ())
     unknown = Explanation(kind="request", name="", headline="")
     for group in outcomes:
         first = explained.get(group.keys[0], unknown)
@@ -133,12 +135,8 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
             if key not in explained:
                 places = None if len(explained) < _MOST_PLACES else ()
                 explained[key] = explain_like(case, key, first, places=places)
-    replans.left += plans
-    # Small groups are first, because they leave trial plans to the large ones.
-    in_turn = sorted(waiting, key=lambda group: len(group.keys))
-    for number, group in enumerate(in_turn):
-        with replans.share(replans.left // (len(in_turn) - number)) as given:
-            helps = find_helps(case, group.keys, remedies[group.keys[0]], given)
+    for group in waiting:
+        helps = found[group.keys[0]]
         explained |= {key: add_gains(case, explained[key], helps) for key in group.keys}
     groups = (each for group in outcomes for each in _split_by_reason(case, group, explained))
     return WaitingExplanations(tuple(groups), explained, tuple(_list_running(case)))

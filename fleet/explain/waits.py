@@ -1,6 +1,6 @@
 """Find the waits after which a waiting request is served, each checked by a plan.
 
-A request waits for runs that create machines, for workers to end their work, or for a time at
+A request waits for runs that create machines, for a worker to end its work, or for a time at
 which a constraint ends.
 """
 
@@ -14,7 +14,7 @@ from fleet.model.decisions import ENDED_BY_RUNS
 from fleet.model.facts import World
 from fleet.model.plan import Create
 from fleet.planner.demand import Drops
-from fleet.planner.forecast import Forecast, next_pause
+from fleet.planner.forecast import next_pause
 from fleet.planner.images import choose_images
 from fleet.planner.step import step
 from fleet.schema.model import Fleet
@@ -23,16 +23,13 @@ from fleet.schema.units import write_duration, write_time
 MAX_MOMENTS = 3
 """Maximum number of expiry times of constraints for which a plan is tried."""
 MOST_RUNS = 12
-_NAMED = 3
 
 
 def find_waits(run: Case, key: str, replans: Replans) -> Iterator[AwaitedEvent]:
     """Yield waits after which a plan serves the request: for runs, or else for work or time."""
-    if _is_eased_by_runs(run, key):
-        wait = wait_for_runs(run, key, replans)
-        if wait is not None:
-            yield wait
-            return
+    if wait := wait_for_runs(run, key, replans):
+        yield wait
+        return
     if replans.left <= 0:
         replans.is_spent = True
         return
@@ -43,6 +40,25 @@ def find_waits(run: Case, key: str, replans: Replans) -> Iterator[AwaitedEvent]:
     times = (_start_after(run, key, AwaitedEvent(until=each), replans) for each in moments)
     known = [wait for wait in (after, next(filter(None, times), None)) if wait]
     yield from sorted(known, key=lambda w: (w.until is None, w.until or run.world.time))
+
+
+def wait_for_runs(run: Case, key: str, replans: Replans) -> AwaitedEvent | None:
+    """Return the wait for the first later run that serves a request; None without such a run."""
+    then = _serve_later(run, key, replans)
+    if then is None:
+        return None
+    return AwaitedEvent(runs=then.number, until=then.world.time, start=then.forecast.start_of(key))
+
+
+def _serve_later(run: Case, key: str, replans: Replans) -> Case | None:
+    """Return this or the first later run that serves a request if all machines boot, or None."""
+    case: Case | None = run
+    while case and not is_served(case.plan, key):
+        plan = case.plan
+        changes = case is run or plan.actions or plan.releases or plan.resumes
+        is_hopeful = changes and case.number < MOST_RUNS and _is_eased_by_runs(case, key)
+        case = replans.run_after(case) if is_hopeful else None
+    return case
 
 
 def is_throttled(run: Case, key: str) -> bool:
@@ -58,9 +74,8 @@ def _is_eased_by_runs(run: Case, key: str) -> bool:
     plan, following = run.plan, run.world.time + next_pause(run.fleet)
     unserved = run.unserved.get(key)
     blocked, decisions = (unserved.blocked, unserved.decisions) if unserved else ((), ())
-    is_made = any(not isinstance(action, Create) for action in plan.actions)
     return (
-        is_made
+        any(not isinstance(action, Create) for action in plan.actions)
         or bool(plan.releases or plan.resumes)
         or is_throttled(run, key)
         or any(each.code in ENDED_BY_RUNS for each in decisions)
@@ -68,55 +83,27 @@ def _is_eased_by_runs(run: Case, key: str) -> bool:
     )
 
 
-def wait_for_runs(run: Case, key: str, replans: Replans) -> AwaitedEvent | None:
-    """Return the wait for the first run that serves a request if all machines boot, or None."""
-    while run.number < MOST_RUNS:
-        if run.number and not (run.plan.actions or run.plan.releases or run.plan.resumes):
-            return None
-        following = replans.run_after(run)
-        if following is None:
-            return None
-        run = following
-        if is_served(run.plan, key):
-            start = run.forecast.start_of(key)
-            return AwaitedEvent(runs=run.number, until=run.world.time, start=start)
-    return None
-
-
 def _find_work(run: Case, key: str) -> AwaitedEvent | None:
-    """Return the wait for the busy workers that serve a request first; None without such a wait.
+    """Return the wait for the busy worker that serves a request first; None without such a wait.
 
     In place of work that ends, a limit on tags or queues admits a request.
     """
     for found, turns in ((run.forecast, run.turns), (run.assumed, run.assumed_turns)):
         turn = turns.get(key)
         if key in found.starts:
-            workers, seconds = _workers_before(found, key), found.starts[key]
+            worker, seconds = found.workers[key], found.starts[key]
         elif turn and turn.first and turn.first.end is not None:
-            workers, seconds = (turn.first.worker,), turn.first.end
+            worker, seconds = turn.first.worker, turn.first.end
         else:
             continue
         moment = run.world.time + timedelta(seconds=seconds)
         if found is run.forecast:
-            return AwaitedEvent(workers=workers, until=moment)
-        states = {each.worker: each.state for each in run.plan.workers}
+            return AwaitedEvent(workers=(worker,), until=moment)
+        verdict = run.verdicts.get(worker)
         # With an assumed duration, a machine that does not exist yet is too uncertain.
-        is_there = all(states.get(name) in ("busy", "idle") for name in workers)
-        return AwaitedEvent(workers=workers, assumed=moment) if is_there else None
+        is_there = verdict is not None and verdict.state in ("busy", "idle")
+        return AwaitedEvent(workers=(worker,), assumed=moment) if is_there else None
     return None
-
-
-def _workers_before(found: Forecast, key: str) -> tuple[str, ...]:
-    """Return the busy workers that first serve earlier requests and this one, or its worker."""
-    own = found.workers[key]
-    names: dict[str, None] = {}
-    for other, worker in found.workers.items():
-        each = found.standing[worker]
-        if each.works and each.alike == found.standing[own].alike:
-            names[worker] = None
-        if other == key:
-            break
-    return tuple(names) or (own,)
 
 
 def _moments(run: Case, key: str, *, attempts: bool) -> Iterator[datetime]:
@@ -155,14 +142,10 @@ def _start_after(run: Case, key: str, wait: AwaitedEvent, replans: Replans) -> A
     """
     seen = awaited(run, wait, replans)
     then = replans.run(("wait", wait), lambda: (run.fleet, seen)) if seen else None
-    if then is None:
+    served = _serve_later(then, key, replans) if then else None
+    if served is None:
         return None
-    start = then.forecast.start_of(key)
-    if not is_served(then.plan, key):
-        further = wait_for_runs(then, key, replans) if _is_eased_by_runs(then, key) else None
-        if further is None:
-            return None
-        start = further.start
+    start = served.forecast.start_of(key)
     # With an assumed duration, the start is unknown.
     is_later = not wait.workers or start != wait.until
     return wait.altered(start=start) if is_later and not wait.assumed else wait
@@ -171,16 +154,12 @@ def _start_after(run: Case, key: str, wait: AwaitedEvent, replans: Replans) -> A
 def describe_wait(fleet: Fleet, wait: AwaitedEvent) -> str:
     """Return a wait as a phrase, such as "wait for the next run, about 12:00 UTC"."""
     when = write_time(wait.until) if wait.until else ""
-    begins = f", then it starts about {write_time(wait.start)}" if wait.start else ""
     if wait.runs:
         runs = "the next run" if wait.runs == 1 else f"{wait.runs} runs"
         return f"wait for {runs}, about {when}: fleet apply every {write_duration(fleet.cadence)}"
-    if wait.workers:
-        names = ", ".join(wait.workers[:_NAMED])
-        names += " and others" if len(wait.workers) > _NAMED else ""
-        many = f"{len(wait.workers)} busy workers are" if len(wait.workers) > 1 else "a worker is"
-        known = f", expected {when}" if when else ", duration unknown"
-        if wait.assumed:
-            known += f"; assumed: {write_time(wait.assumed)}"
-        return f"wait until {many} free ({names}){known}{begins}"
-    return f"wait until {when}{begins}"
+    begins = f", then it starts about {write_time(wait.start)}" if wait.start else ""
+    if not wait.workers:
+        return f"wait until {when}{begins}"
+    known = f", expected {when}" if when else ", duration unknown"
+    known += f"; assumed: {write_time(wait.assumed)}" if wait.assumed else ""
+    return f"wait until a worker is free ({', '.join(wait.workers)}){known}{begins}"

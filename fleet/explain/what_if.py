@@ -1,11 +1,9 @@
 """Plan again for an edited fleet.yaml or a later time, with a limit on the number of plans."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
-from copy import copy
+from collections.abc import Callable, Hashable
 
 from fleet.explain.case import Case
-from fleet.explain.edits import REQUEST, Edit, apply_edits
+from fleet.explain.edits import REQUEST, Edits, apply_edits
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Plan, Signature
@@ -17,7 +15,6 @@ from fleet.schema.model import Fleet
 
 MOST_PLANS = 10
 """Maximum number of trial plans for one request, over all suggestions and combinations."""
-MOST_SHOWN = 4
 _WORK = 200
 """Maximum work of all plans for one request: 1 plan with 140 requests in a limited fleet of 10
 pools. `fleet explain request` then takes at most 1.5 times as long as `fleet plan`."""
@@ -35,13 +32,12 @@ def served_by(signature: Signature) -> tuple[str, ...]:
     return (*signature.by_worker, *signature.by_create)
 
 
-def edited(fleet: Fleet, world: World, key: str, edits: Iterable[Edit]) -> tuple[Fleet, World]:
+def edited(fleet: Fleet, world: World, key: str, edits: Edits) -> tuple[Fleet, World]:
     """Return the fleet and world after edits. Edits of REQUEST add tags to the request `key`."""
-    every = tuple(edits)
-    for edit in every:
+    for edit in edits:
         if edit.path == REQUEST and isinstance(edit.new, tuple):
             world = _require_tags(world, key, edit.new)
-    return apply_edits(fleet, (e for e in every if e.path != REQUEST)), world
+    return apply_edits(fleet, (e for e in edits if e.path != REQUEST)), world
 
 
 def _require_tags(world: World, key: str, tags: tuple[str, ...]) -> World:
@@ -78,21 +74,17 @@ class Replans:
     """
 
     def __init__(self, most: int = MOST_PLANS) -> None:
+        self.total = most
+        """Number of trial plans that may still be made for all requests."""
         self.left = most
-        """Number of trial plans that may still be made."""
-        self.most_shown = MOST_SHOWN
-        self._runs: dict[Hashable, Case] = {}
+        """Number of trial plans that may still be made for this request."""
         self.is_spent = False
-        """True if a search stopped because no trial plan was left."""
+        """True if a search for this request stopped because no trial plan was left."""
+        self._runs: dict[Hashable, Case] = {}
 
-    @contextmanager
-    def share(self, most: int, *, most_shown: int = MOST_SHOWN) -> Iterator["Replans"]:
-        """Yield a planner with a part of the remaining trial plans and the same cache."""
-        shared = copy(self)
-        given = shared.left = max(0, min(self.left, most))
-        shared.most_shown, shared.is_spent = most_shown, False
-        yield shared
-        self.left -= given - shared.left
+    def begin(self, most: int) -> None:
+        """Begin the search for the next request, which may make at most this many plans."""
+        self.left, self.is_spent = min(self.total, most), False
 
     def run(
         self, of: Hashable, change: Callable[[], tuple[Fleet, World]], number: int = 0
@@ -103,10 +95,17 @@ class Replans:
                 self.is_spent = True
                 return None
             self.left -= 1
+            self.total -= 1
             fleet, world = change()
             plan = guard(fleet, reconcile_unsealed(with_price_lists(fleet, world), world))
             self._runs[number, of] = Case(fleet, world, plan, number, of)
         return self._runs[number, of]
+
+    def run_edited(self, case: Case, key: str, edits: Edits) -> Case | None:
+        """Return the run after edits; None if no trial plan is left."""
+        is_own = any(edit.path == REQUEST for edit in edits)
+        of = key if is_own else "", frozenset((edit.path, repr(edit.new)) for edit in edits)
+        return self.run(of, lambda: edited(case.fleet, case.world, key, edits))
 
     def run_after(self, run: Case) -> Case | None:
         """Return the next run, after this run's machines have booted; None if no plan is left."""

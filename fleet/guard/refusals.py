@@ -41,6 +41,7 @@ from fleet.model.plan import (
 from fleet.model.pool_limits import pace_of, size_of
 from fleet.model.prices import convert
 from fleet.model.values import amount_of, rate
+from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool, ThrottleCreate
 from fleet.words import guards as words
 from fleet.words.lives import NO_MACHINE, join
@@ -139,20 +140,23 @@ def _throttle_kind(
         yield hold(None, kept, total)
 
 
-def figure_to_pass(fleet: Fleet, result: GuardResult, figure: str, count: int) -> int | None:
-    """Return the smallest value of a guard's `figure` that lets `count` actions pass.
+def figures_to_pass(fleet: Fleet, result: GuardResult, count: int) -> Iterator[dict[Path, int]]:
+    """Yield alternative sets of figures of a guard, as key to the least value for `count` actions.
 
-    `figure` is the key `count`, `share` or `free_below`; None for any other key. `_max_creations`
-    defines the share and `free_below` of creations.
+    `_max_creations` defines the share and `free_below` of creations.
     """
-    create, is_create = fleet.guards.throttle.create, result.path == CREATE_LIMIT
-    if figure == "count":
-        return count
-    if figure == "share":
-        return -(-100 * count // max(result.of, create.free_below if is_create else 1, 1))
-    if figure == "free_below":
-        return -(-100 * count // max(1, create.share))
-    return None
+    figures = {(*result.path, "count"): count}
+    if result.path == CREATE_LIMIT:
+        create = fleet.guards.throttle.create
+        held = max(1, result.of, create.free_below)
+        is_enough = max(held * create.share // 100, min(create.share, 1)) >= count
+        for key, of in (("share", held), ("free_below", create.share)):
+            more = {} if is_enough else {(*result.path, key): -(-100 * count // max(1, of))}
+            yield figures | more
+    elif result.path == _THROTTLED_DELETE:
+        yield figures
+    elif result.path == _DELETE:
+        yield figures | {(*result.path, "share"): -(-100 * count // max(1, result.of))}
 
 
 def pass_order(actions: Sequence[Action]) -> list[Action]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from fleet.model.orders import Freeze
 from fleet.model.plan import Blocked
-from fleet.schema.findings import listed
+from fleet.schema.findings import Path, listed, yaml_key
 from fleet.schema.units import write_count, write_duration, write_time
 
 UNTIMED = "the workers that fit have work of unknown duration: no history, no `durations`"
@@ -241,6 +241,35 @@ def suggest_build(name: str, build: str, rules: Sequence[str]) -> str:
 def describe_check(name: str) -> str:
     """State that a name is that of a rule of `fleet validate`."""
     return f"rule {name} of `fleet validate`"
+
+
+def describe_edit(path: Path, old: str, new: str, *, is_raise: bool) -> str:
+    """State the old and new value of a key; `new` is empty if the edit removes the key."""
+    if not new:
+        return f"remove {yaml_key(path)}"
+    before = f" from {old}" if old else ""
+    return f"{'raise' if is_raise else 'set'} {yaml_key(path)}{before} to {new}"
+
+
+def describe_list_edit(
+    path: Path, added: Sequence[str], gone: Sequence[str], *, is_claim: bool
+) -> str:
+    """State the entries that an edit adds to a list and removes from it."""
+    key = yaml_key(path)
+    said = [f"add {', '.join(added)} to {key}"] if added else []
+    said += [f"remove {', '.join(gone)} from {key}"] if gone else []
+    return " and ".join(said) + (", if its workers provide it" if is_claim else "")
+
+
+def ask_for_tags(tags: Sequence[str]) -> str:
+    """Tell the user to require further tags."""
+    return f"have the request ask for {', '.join(tags)}"
+
+
+def name_harmed(requests: Sequence[str]) -> str:
+    """Name the currently served requests that would wait after an edit."""
+    many = "1 request that is" if len(requests) == 1 else f"{len(requests)} requests that are"
+    return f" (but {many} served now would wait: {', '.join(requests[:_NAMED])})"
 
 
 LAST_CHOICE = "; last choice: this raises a limit that your team set itself"

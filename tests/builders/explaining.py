@@ -1,7 +1,7 @@
 """Explain requests of a plan."""
 
-from fleet.explain.anything import explain_requests
 from fleet.explain.case import Case
+from fleet.explain.request import explain_requests
 from fleet.explain.values import ExplainedReason, Explanation, KeyChange, Suggestion
 from fleet.explain.waiting import WaitingExplanations, WaitingGroup, WaitingRequest
 from fleet.model.facts import World
@@ -18,7 +18,7 @@ def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explan
     keys = case.named(name)
     if len(keys) != 1:
         return None
-    return next(explain_requests(case, keys[0]))
+    return next(explain_requests(case, keys))
 
 
 def some_waits(plan: Plan) -> WaitingExplanations:

@@ -38,7 +38,7 @@ def test_suggestion_for_golden_plan_serves_its_request(folder: Path, tmp_path: P
                 paste(document, change)
             (tmp_path / "fleet.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
             after = load(tmp_path / "fleet.yaml")
-            of_request = [edit for edit in remedy.edits if edit.path == ("request",)]
+            of_request = tuple(e for e in remedy.edits if e.path == ("request",))
             _, then = edited(fleet, world, key, of_request)
             wait = remedy.suggestion.wait
             if wait is not None:

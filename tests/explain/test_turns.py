@@ -35,7 +35,7 @@ def test_requests_wait_for_the_work_of_their_case(case: decisions.Case) -> None:
     for about, words in case.because:
         number, _, kind = about.partition(" ")
         key = f"debian/{number}"
-        answer = explain_one(found, key, Replans(0))
+        answer = explain_one(found, key, Replans(0), ())
         plain = " ".join(answer.plain)
         if kind == "starts":
             assert f"{answer.expected:%H:%M} {answer.finish:%H:%M}" == words.strip()

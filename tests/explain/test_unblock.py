@@ -1,14 +1,13 @@
 """What would get a waiting request served: each kind of suggestion in a sentence, and proven."""
 
-from datetime import date
 from pathlib import Path
 
 import pytest
 
 from fleet.explain.case import Case as Run
-from fleet.explain.edits import apply_edits
+from fleet.explain.edits import apply_edits, describe_edits
 from fleet.explain.loosen import moves
-from fleet.explain.unblock import Remedy, describe, find_remedies
+from fleet.explain.unblock import Remedy, find_remedies
 from fleet.explain.values import Explanation, Suggestion
 from fleet.explain.waits import awaited
 from fleet.explain.what_if import (
@@ -18,6 +17,7 @@ from fleet.explain.what_if import (
     edited,
     is_served,
 )
+from fleet.guard.approvals import line_to_paste
 from fleet.model.facts import Attempt, Demand, Ledger, World
 from fleet.model.plan import Plan
 from fleet.reconcile import reconcile_unsealed
@@ -26,6 +26,7 @@ from fleet.schema.model import Fleet, PowerfulRule
 from fleet.tagrules.allow import matches_name
 from fleet.tagrules.names import names_of
 from tests.builders import (
+    NOW,
     a_guard_result,
     a_plan,
     a_pool,
@@ -213,32 +214,22 @@ def test_suggestion_adds_build_to_allow_list(scope: str) -> None:
 REFUSED = a_plan(
     signatures=(a_signature(requests=(KEY,)),),
     unserved=(an_unserved(requests=(KEY,), path=("guards", "refuse", "delete")),),
-    guards=(a_guard_result(path=("guards", "refuse", "delete")),),
+    guards=(
+        a_guard_result(
+            path=("guards", "refuse", "delete"),
+            approve=(line_to_paste("delete", "builders", 3, NOW.date()),),
+        ),
+    ),
 )
 
 
 def considered(fleet: Fleet) -> list[str]:
     found = moves(Run(fleet, ASKING, REFUSED), KEY)
-    return [describe(fleet, edit) for each in found for edit in each]
+    return [describe_edits(fleet, each) for each in found]
 
 
 def test_suggestion_approves_actions_of_a_refusing_guard() -> None:
     assert any("{guard: " in said for said in considered(a_sim_fleet()))
-
-
-def test_suggestion_extends_or_raises_expired_approval() -> None:
-    approval = {
-        "guard": "delete",
-        "pool": "builders",
-        "count": 3,
-        "reason": "move",
-        "expires": date(2026, 11, 1),
-    }
-
-    found = considered(a_sim_fleet(approvals=[approval]))
-
-    for figures in (("expires", "2026-11-01", "2026-11-21"), ("count", "3", "4")):
-        assert any(tells(each, "approvals[0]", *figures) for each in found)
 
 
 def explained(fleet: Fleet, world: World, key: str) -> Explanation:
