@@ -216,23 +216,6 @@ def test_no_assignment_costs_less_than_proven_bound(
 
 
 @given(problems())
-def test_allocation_equals_optimum_by_enumeration(problem: Problem) -> None:
-    allocation = problem.solved()
-    ours = _given(problem, allocation)
-
-    best = min(
-        (tuple(-count for count in _by_rank(problem, answer)), _cost(problem, machines, answer))
-        for answer in _answers(problem)
-        if (machines := _machines(problem, answer)) is not None
-        and all(_holds(row, machines, answer) for row in problem.rows)
-    )
-
-    assert tuple(-count for count in _by_rank(problem, ours)) == best[0]
-    assert abs(_cost(problem, allocation.machines, ours) - best[1]) <= 1e-4 * best[1] + 1e-6
-    assert allocation.proof.bound <= best[1] + 1e-6
-
-
-@given(problems())
 def test_allocation_without_solver_respects_limits_and_fills_capacity(
     problem: Problem,
 ) -> None:

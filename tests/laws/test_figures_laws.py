@@ -12,7 +12,7 @@ from fleet.report.document import Table
 from fleet.report.status import budgets_section
 from fleet.schema.model import Fleet
 from fleet.tickets.reasons import find_held
-from tests.laws.strategies import budgeted, fleets, worlds
+from tests.laws.strategies import budgeted
 
 _ROUNDED = Decimal("0.02")
 """Four figures of two places each."""
@@ -47,17 +47,3 @@ def test_budget_remainder_equals_limit_minus_shown_parts(
     for left, limit, *parts in told:
         rest = Decimal(limit) - sum(Decimal(part or 0) for part in parts)
         assert abs(max(rest, Decimal(0)) - Decimal(left)) <= _ROUNDED
-
-
-@given(fleets(), worlds())
-def test_plan_cost_is_sum_of_pools_and_requests_are_partitioned(
-    fleet: Fleet, world: World
-) -> None:
-    plan = guard(fleet, reconcile(fleet, world))
-
-    assert plan.cost_before == sum(pool.cost_before for pool in plan.pools)
-    assert plan.cost_after == sum(pool.cost_after for pool in plan.pools)
-    waiting = sum(signature.count for signature in plan.signatures)
-    assert sum(each.count for each in plan.unserved) <= waiting
-    for each in plan.unserved:
-        assert each.count >= len(each.requests)

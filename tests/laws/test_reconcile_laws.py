@@ -155,6 +155,8 @@ def test_every_waiting_request_is_served_or_unserved_with_a_reason(
         unserved = [r for u in plan.unserved if u.signature == signature.id for r in u.requests]
         assert sorted([*served, *unserved]) == sorted(signature.requests)
     assert all(unserved.because for unserved in plan.unserved)
+    assert plan.cost_before == sum(pool.cost_before for pool in plan.pools)
+    assert plan.cost_after == sum(pool.cost_after for pool in plan.pools)
 
 
 @given(fleets(), worlds())

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fleet.planner.allocation import Allocation, Proof
+from fleet.planner.allocation import Allocation
 from fleet.planner.demand import Fit, LimitRow, RequestGroup
-from fleet.planner.formulation import components, open_pairs
+from fleet.planner.formulation import components
 from tests.builders.cases import Block, read_blocks
 from tests.builders.choosing import (
     CHEAP,
     DEAR,
-    FREE,
     a_group,
     a_limit,
     a_place,
@@ -109,46 +108,12 @@ def describe(allocation: Allocation) -> str:
     return "; ".join(parts)
 
 
-def test_independent_groups_are_separate_components() -> None:
-    places = {key: a_place(key) for key in (CHEAP, DEAR)}
-    groups = [a_group("a", 1, CHEAP), a_group("b", 1, DEAR)]
-
-    assert len([*components(groups, places, [])]) == 2
-
-
 def test_unreachable_limit_joins_no_components() -> None:
     places = {key: a_place(key) for key in (CHEAP, DEAR)}
     groups = [a_group("a", 2, CHEAP), a_group("b", 2, DEAR)]
 
     assert len([*components(groups, places, [a_limit(4, CHEAP, DEAR)])]) == 2
     assert len([*components(groups, places, [a_limit(3, CHEAP, DEAR)])]) == 1
-
-
-def a_budget(room: str, uses: dict[tuple[str, str], int], **machines: int) -> LimitRow:
-    made = {CHEAP: Decimal(machines["cheap"])} if machines else {}
-    amounts = {pair: Decimal(amount) for pair, amount in uses.items()}
-    return LimitRow(("budgets", "x"), "at x", Decimal(room), made, requests=amounts)
-
-
-def test_exhausted_limit_joins_no_components() -> None:
-    places = {key: a_place(key) for key in (CHEAP, DEAR, "third/m/on-demand")}
-    groups = [a_group("a", 2, CHEAP, "third/m/on-demand"), a_group("b", 2, DEAR)]
-    row = a_budget("0.5", {("a", CHEAP): 1, ("b", DEAR): 1})
-
-    opened = [*open_pairs(groups, places, [row])]
-
-    assert [[*group.fits] for group in opened] == [["third/m/on-demand"], []]
-    assert len([*components([opened[0]], places, [row])]) == 1
-
-
-def test_pair_closes_if_request_and_machine_exceed_a_limit() -> None:
-    row = a_budget("4", {("a", CHEAP): 2, ("b", CHEAP): 1, ("a", FREE): 4}, cheap=3)
-    groups = [a_group("a", 1, CHEAP, FREE), a_group("b", 1, CHEAP, "closed")]
-    places = {CHEAP: a_place(CHEAP), FREE: free_workers(FREE, 1)}
-
-    opened = [*open_pairs(groups, places, [row])]
-
-    assert [[*group.fits] for group in opened] == [[FREE], [CHEAP]]
 
 
 def test_older_request_of_rank_is_served_when_all_else_is_equal() -> None:
@@ -167,24 +132,6 @@ def test_older_request_of_rank_is_served_when_all_else_is_equal() -> None:
 
     assert {"old1", "old2"} <= {r.key for served in allocation.served.values() for _, r in served}
     assert sorted(allocation.unserved) == ["young8", "young9"]
-
-
-def test_proofs_of_independent_components_add_up() -> None:
-    one = Proof(1, 2, 3, unfinished=True)
-    other = Proof(10, 20, 30, rounded=True)
-
-    assert one + other == Proof(11, 22, 33, unfinished=True, rounded=True)
-    assert not (Proof() + Proof()).unfinished
-    assert not (Proof() + Proof()).rounded
-
-
-def test_group_is_counted_at_the_place_that_serves_it() -> None:
-    allocation = solved(
-        [a_place(CHEAP), free_workers(FREE, 1)],
-        [a_group("a", 2, CHEAP, FREE), a_group("b", 1, CHEAP)],
-    )
-
-    assert allocation.counts == {("a", FREE): 1, ("a", CHEAP): 1, ("b", CHEAP): 1}
 
 
 def test_limits_join_only_groups_they_count() -> None:

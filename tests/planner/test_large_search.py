@@ -7,13 +7,11 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fleet.planner.allocation import Allocation, allocate
-from fleet.planner.assignment import Assignment
 from fleet.planner.demand import Fit, LimitRow, Ordered, Place, RequestGroup
-from fleet.planner.formulation import Component, Model, components
+from fleet.planner.formulation import Component, Model
 from fleet.planner.solver import Program, Relaxation
 from tests.builders.choosing import a_middling_problem
 
@@ -85,22 +83,15 @@ def test_large_component_weighs_each_request_by_its_own_cost() -> None:
     assert allocation.proof.cost == pytest.approx(5)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_large_component_serves_each_rank_as_the_exact_search_does(seed: int) -> None:
+# Rounding alone serves too few at the last three.
+@pytest.mark.parametrize("seed", [*range(10), 12, 13, 17])
+def test_large_component_is_served_nearly_as_by_the_exact_search(seed: int) -> None:
     problem = a_middling_problem(seed)
 
-    large, best = (problem.lacking(problem.solved(exact)) for exact in (0, 10**6))
+    large, whole = (problem.solved(exact) for exact in (0, 10**6))
 
-    assert large == best
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_large_component_costs_little_more_than_the_exact_search(seed: int) -> None:
-    problem = a_middling_problem(seed)
-
-    large, best = (problem.solved(exact).proof.cost for exact in (0, 10**6))
-
-    assert large <= 1.01 * best + 1e-6
+    assert problem.lacking(large) == problem.lacking(whole)
+    assert large.proof.cost <= 1.01 * whole.proof.cost + 1e-6
 
 
 NEAR, FAR = "a/m/on-demand", "b/m/on-demand"
@@ -115,77 +106,12 @@ def two_ranks(*rows: LimitRow) -> Program:
     return Model(Component(tuple(groups), (place,), rows), by_rank=True, exact=0).program
 
 
-def limit_both(room: str) -> LimitRow:
-    takes = {(f"g{rank}", NEAR): Decimal(1) for rank in (0, 1)}
-    return LimitRow(("x",), "at x", Decimal(room), requests=takes)
-
-
-def test_search_serves_one_more_of_a_rank_when_a_later_rank_yields() -> None:
-    program = two_ranks(limit_both("2"))
-    values = np.array([1.0, 1.0, 1.0, 1.0])
-    values[2:] = 0.0
-    values[program.totals] = values[:2]
-    first = program.count_costs([0])
-
-    raised = program.search(
-        [np.arange(len(values))], values, first, program.row_bounds(), nodes=9, gap=0.1
-    )
-
-    assert raised[:2].tolist() == [2, 0]
-
-
-def test_search_moves_requests_to_cheaper_columns_with_the_same_sums() -> None:
-    places = tuple(
-        Place(key, key[0], makes=False, room=room) for key, room in ((NEAR, 1.0), (FAR, 9.0))
-    )
-    fits = {NEAR: Fit(), FAR: Fit()}
-    component = Component((replace(a_group(1), fits=fits),), places, ())
-    program = Model(component, by_rank=False, exact=0).program
-    values, costs = np.array([0.0, 2.0, 2.0]), np.array([1.0, 3.0, 0.0])
-
-    found = program.search([np.arange(2)], values, costs, program.row_bounds(), nodes=1, gap=0.0)
-
-    assert found.tolist() == [1, 1, 2]
-
-
-def test_relaxation_reaches_the_maxima_that_it_found() -> None:
-    program = two_ranks(limit_both("2.99995"))
-    relaxation = Relaxation(program)
-    maxima = []
-    for rank, row in enumerate(program.rank_rows):
-        found = relaxation.minimize(program.count_costs([rank]))
-        assert found is not None
-        maxima.append(int(1e-6 - found.bound))
-        relaxation.bound_row(row, maxima[-1], np.inf)
-
-    assert maxima == [2, 0]
-    assert relaxation.minimize(program.costs) is not None
-
-
 def test_relaxation_yields_no_bound_when_the_solver_stopped_early() -> None:
     program = two_ranks()
     relaxation = Relaxation(program)
     relaxation.solver.setOptionValue("simplex_iteration_limit", 0)
 
     assert relaxation.minimize(program.count_costs([0])) is None
-
-
-def test_assignment_serves_a_request_left_by_rounding_at_least_cost() -> None:
-    near, far = "a/m/on-demand", "b/m/on-demand"
-    places = {
-        near: Place(near, "a", makes=True, setup=Decimal(10)),
-        far: Place(far, "b", makes=True, setup=Decimal(1)),
-    }
-    requests = tuple(Ordered((0, 0, "q", n, "g", n), key=f"g{n}", seconds=600) for n in range(3))
-    fits = {near: Fit(0.5, Decimal(0)), far: Fit(1.0, Decimal(5))}
-    (component,) = components([RequestGroup("g", (0,), requests, fits)], places, ())
-
-    assignment = Assignment.rounded(Model(component, by_rank=False, exact=0), {0: {near: 1}})
-
-    assert [{place: len(own) for place, own in at.items()} for at in assignment.served] == [
-        {near: 2, far: 1}
-    ]
-    assert assignment.machines == {near: 1, far: 1}
 
 
 def test_allocation_does_not_depend_on_the_processor(allocation: Allocation) -> None:
