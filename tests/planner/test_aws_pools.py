@@ -63,19 +63,6 @@ def bought(plan: Plan) -> list[str]:
     ]
 
 
-def test_spot_is_created_first_when_provider_sells_it() -> None:
-    fleet = at_aws()
-
-    assert bought(planned(fleet, a_laid_world(fleet))) == ["spot"]
-
-
-def test_on_demand_is_created_when_spot_is_out_of_stock() -> None:
-    fleet = at_aws()
-    world = a_laid_world(fleet, attempts=(tried("out-of-stock"),))
-
-    assert bought(planned(fleet, world)) == ["on-demand"]
-
-
 def test_on_demand_is_created_when_spot_quota_is_used_up() -> None:
     fleet = at_aws()
     world = a_laid_world(fleet, attempts=(tried("quota"),))
@@ -89,13 +76,3 @@ def test_next_name_is_used_at_same_price_when_one_is_taken() -> None:
 
     (create,) = planned(fleet, world).actions
     assert (create.worker, bought(planned(fleet, world))) == ("debian-ci-builders-0002", ["spot"])
-
-
-def test_pool_has_no_machine_and_no_cost_without_requests() -> None:
-    fleet = at_aws()
-    queues = {"debian": a_reading(workers=())}
-
-    plan = planned(fleet, a_laid_world(fleet, queues=queues))
-
-    assert plan.actions == ()
-    assert plan.cost_after == 0

@@ -1,27 +1,21 @@
 """What budgets allow, one sentence per test. Machines cost 1 EUR/h; it is 08:00 on a Saturday."""
 
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from fleet.model.facts import Ledger, Unknown
+from fleet.model.facts import Unknown
 from fleet.model.values import amount_of
-from fleet.planner.budgets import HOURS, BudgetAccount
-from tests.builders import a_worker, ago
+from fleet.planner.budgets import BudgetAccount
 from tests.builders.budgeting import (
     FREE,
-    HOUR,
     NEW,
-    TAIL,
     a_budgeted_fleet,
     a_busy,
     a_charge,
     a_group,
     a_spent_world,
     accounts,
-    rounded,
-    these,
 )
 from tests.builders.cases import Block, read_blocks
 from tests.builders.decisions import Case, world_of
@@ -72,26 +66,6 @@ def describe(account: BudgetAccount) -> str:
     return f"{limit.period} of {limit.amount:g} {limit.unit}: {', '.join(parts)}"
 
 
-def test_uncharged_time_counts_as_spent() -> None:
-    ledger = Ledger(charged_until=ago(minutes=30))
-    world = a_spent_world(a_worker(), ledger=ledger)
-
-    today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), world)
-
-    assert today.spent == Decimal("0.5")
-
-
-def test_budget_has_no_remainder_when_ledger_is_unknown() -> None:
-    fleet = a_budgeted_fleet({"per_day": "10 EUR"}, budgets={"all": {"per_month": "99 EUR"}})
-    world = a_spent_world(ledger=Unknown(unknown="no store"))
-
-    found = accounts(fleet, world)
-
-    assert [these(a.row.room, amount_of(a.spent)) for a in found] == [(0, None)] * 4
-    assert tells(found[0].row.because, "pool builders", "unknown", "unknown")
-    assert all(a.row.machines or a.coming for a in found)
-
-
 # what exists is reserved
 
 
@@ -105,33 +79,7 @@ def test_budget_has_no_remainder_when_machines_are_unknown() -> None:
     assert tells(today.row.because, "unknown", "pool builders", "unknown")
 
 
-@pytest.mark.parametrize("milliseconds", [0, 400])
-@pytest.mark.parametrize(("limit", "left"), [(2, 0), (3, 1)])
-def test_charged_and_reserved_work_sum_to_its_use(
-    limit: int, left: int, milliseconds: int
-) -> None:
-    hours = {"scope": "debian", "machine_hours_per_day": limit}
-    begun = ago(minutes=10, milliseconds=milliseconds)
-    # It is idle for 15 minutes and two runs before it is deleted, in whole seconds.
-    busy = a_busy(2 * HOUR - 15 * 60 - 1200 - 1, started_at=begun)
-    world = a_spent_world(busy, ledger=Ledger(charged_until=begun))
-
-    today, _ = accounts(a_budgeted_fleet(budgets={"debian": hours}), world)
-
-    assert these(round(today.row.room, 2), today.exceeded) == (left, False)
-
-
 # who pays what
-
-
-def test_filtered_budget_counts_machines_of_matching_work() -> None:
-    fleet = a_budgeted_fleet(budgets={"debian": {"scope": "debian", "per_day": "10 EUR"}})
-    charges = [a_charge("4", scope="debian"), a_charge("2", scope="kali"), a_charge("1")]
-
-    today, _ = accounts(fleet, a_spent_world(a_busy(2 * HOUR), charges=charges))
-
-    assert today.spent == 4
-    assert rounded(today.reserved) == rounded(2 + TAIL - Decimal(90) / HOUR)
 
 
 @pytest.mark.parametrize(
@@ -171,14 +119,3 @@ def test_budget_counts_charges_of_its_pool_or_of_all(
     today, _ = accounts(a_budgeted_fleet(own, **all_), a_spent_world(charges=charges))
 
     assert today.spent == spent
-
-
-def test_machine_hours_count_time_and_no_money() -> None:
-    fleet = a_budgeted_fleet(budgets={"all": {"machine_hours_per_day": 40}})
-    world = a_spent_world(a_busy(), charges=[a_charge("99", hours=3)])
-
-    today, _ = accounts(fleet, world)
-
-    assert these(today.limit.unit, today.limit.amount, today.spent) == (HOURS, 40, 3)
-    assert rounded(today.reserved) == rounded(1 + TAIL - Decimal(90) / HOUR)
-    assert today.row.path == ("budgets", "all", "machine_hours_per_day")

@@ -18,7 +18,6 @@ from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
     a_fleet,
-    a_pool,
     a_reading,
     a_request,
     a_sim_fleet,
@@ -33,7 +32,6 @@ from tests.builders.durations import DAY, HOUR, two_sizes
 from tests.builders.explaining import explain_request
 from tests.builders.sentences import tells
 
-SMALL, BIG = MachineKind("norm", 8), MachineKind("mons", 64)
 MEASURED = [
     {"match": "chromium", "takes": "24h", "machine": "norm"},
     {"match": "chromium", "takes": "3h", "machine": "mons"},
@@ -92,36 +90,6 @@ def lengths_of(of_fleet: str, request: str) -> str:
     return ", ".join(
         f"{name} {timing.on(kind, seconds) if timing else seconds}" for name, kind in kinds.items()
     )
-
-
-def test_machine_is_created_where_a_build_of_equal_length_is_cheaper() -> None:
-    fleet = two_sizes([{"match": "chromium", "takes": "24h"}])
-
-    assert made(planned(fleet)) == [("norm", Decimal("2.00"))]
-
-
-def test_pool_states_the_speed_of_its_machines() -> None:
-    fleet = two_sizes([{"takes": "24h"}])
-    powerful = a_pool(provider="desk", machine={"type": "mons", "speed": "800%"})
-    faster = fleet.model_copy(update={"pools": {**fleet.pools, "powerful": powerful}})
-
-    assert takes(faster, kind_at(faster, "powerful", "mons")) == 3 * HOUR
-    assert takes(faster, kind_at(faster, "normal", "norm")) == DAY
-
-
-def test_fast_machine_is_created_when_build_is_cheaper_by_speed() -> None:
-    fleet = two_sizes([{"takes": "24h"}], speeds={"mons": "800%"})
-
-    assert made(planned(fleet)) == [("mons", Decimal("1.60"))]
-
-
-def test_running_work_ends_after_duration_of_its_machine() -> None:
-    fleet = two_sizes(MEASURED)
-    work = {"task": "sbuild", "package": "chromium", "started_at": ago(hours=1)}
-    worker = a_worker(busy=True, work=work)
-
-    assert Durations(fleet, a_world()).remaining(worker, NOW, SMALL) == 23 * HOUR
-    assert Durations(fleet, a_world()).remaining(worker, NOW, BIG) == 2 * HOUR
 
 
 def test_running_work_has_duration_of_its_whole_name() -> None:
@@ -225,26 +193,6 @@ def test_deadline_of_request_precedes_deadline_of_queue() -> None:
     assert [kind for kind, _ in made(planned(fleet, deadline_seconds=48 * HOUR))] == ["mons"]
     assert [kind for kind, _ in made(planned(fleet, deadline_seconds=72 * HOUR))] == ["norm"]
     assert made(planned(fleet, deadline_seconds=HOUR)) == []
-
-
-def test_requests_are_grouped_by_deadline_and_fitting_pool() -> None:
-    fleet = two_sizes([{"takes": "55h", "machine": "norm"}])
-    deadlines = (None, 48 * HOUR, 24 * HOUR)
-    world = a_sim_world(
-        requests=tuple(
-            a_request(id=f"{n}", task="sbuild", deadline_seconds=deadline)
-            for n, deadline in enumerate(deadlines)
-        )
-    )
-
-    plan = reconcile(fleet, world)
-
-    assert sorted(kind for kind, _ in made(plan)) == ["mons", "norm"]
-    (unserved,) = plan.unserved
-    assert unserved.requests == ("debian/2",)
-    assert tells(unserved.because, "normal", "2d", "7h", "1d", "powerful", "1d", "5h", "1d")
-    assert unserved.path == ()
-    assert len({each.id for each in plan.signatures}) == 3
 
 
 # what explain says

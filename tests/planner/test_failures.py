@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet.model.facts import Attempt, Unknown, WorkerState, World
+from fleet.model.facts import Attempt, Unknown, World
 from fleet.planner.failures import (
     FAILURE_MEMORY,
     MAX_BACKOFF,
     MIN_BACKOFF,
     classify,
-    describe_failures,
     find_failing,
     recall,
     settle,
@@ -82,18 +81,6 @@ def at_hooks(new: str) -> Fleet:
     )
 
 
-HUNG = "debian-ci-builders-0001: new did not finish within 30m and was stopped: register"
-
-
-@pytest.mark.parametrize(("limit", "minutes"), [("30m", 31), ("1h", 61), ("2h", 122), ("4h", 242)])
-def test_pool_closes_when_command_new_hangs(limit: str, minutes: int) -> None:
-    hung = some("error error error error", minutes=minutes, detail=HUNG)
-    ended = [each.altered(at=each.at - timedelta(minutes=minutes)) for each in hung]
-
-    assert tells(closed(*ended, fleet=at_hooks(limit)), "4", "4")
-    assert closed(*ended[1:], fleet=at_hooks(limit)) == ""
-
-
 def test_attempt_is_failed_when_run_died_before_command_new_ended() -> None:
     begun = a_stack(provider="desk", workers=(some_inputs(),), ids={}, interrupted=True)
     fleet = at_hooks("30m")
@@ -104,20 +91,6 @@ def test_attempt_is_failed_when_run_died_before_command_new_ended() -> None:
         return [each.result for each in settle(fleet, world, take_inventory(fleet, world))]
 
     assert (results(29), results(31)) == ([], ["error"])
-
-
-@pytest.mark.parametrize("latest", ["error", "failed", OUT, "quota", "name-taken"])
-def test_failures_are_described_from_the_first_one_on(latest: str) -> None:
-    fleet = a_sim_fleet()
-
-    def described(results: str) -> str:
-        world = a_sim_world(attempts=tuple(some(results, detail="no route")))
-        memory = recall(fleet, world, take_inventory(fleet, world))
-        return describe_failures(fleet, memory, "builders")
-
-    assert tells(described(f"registered {latest}"), "1", "2026-11-21 07:59:00 UTC", "no route")
-    assert tells(described(f"{latest} gone {latest}"), "2")
-    assert described(f"{latest} registered") == ""
 
 
 TAKEN, SOLD = "name-taken ", f"{OUT} "
@@ -185,15 +158,6 @@ def test_backoff_doubles_per_failing_run_up_to_half_an_hour() -> None:
     assert timedelta(minutes=30) == MAX_BACKOFF
 
 
-def test_many_failures_of_one_run_count_once() -> None:
-    tries = [
-        an_attempt(result=OUT, at=ago(minutes=1), worker=f"debian-ci-builders-{number:04}")
-        for number in range(9)
-    ]
-
-    assert "(in 1 run)" in closed(*tries)
-
-
 def test_failure_is_ignored_after_three_hours() -> None:
     long_ago = an_attempt(result=OUT, at=ago(minutes=1) - FAILURE_MEMORY - timedelta(seconds=1))
 
@@ -209,18 +173,10 @@ def test_quota_closes_market_in_every_pool_of_provider() -> None:
     assert closed(full, fleet=fleet, provider="elsewhere") == ""
 
 
-def test_attempt_of_removed_pool_counts_for_no_pool() -> None:
-    assert closed(an_attempt(pool="removed", result="quota", at=ago(minutes=1))) == ""
-
-
 def test_option_closes_when_half_of_its_attempts_fail() -> None:
     tries = some("registered registered error error", minutes=1)
 
     assert tells(closed(*tries), "2", "4", "2", "2026-11-21 08:05:00 UTC")
-
-
-def test_attempt_in_the_future_is_ignored() -> None:
-    assert closed(an_attempt(result=OUT, at=NOW + timedelta(minutes=1))) == ""
 
 
 # what became of tries that an earlier run began
@@ -236,12 +192,6 @@ def settled(world: World, *attempts: Attempt) -> list[str]:
 
 
 OVERDUE = with_machines(a_sim_world(starting=(FIRST,)), created_at=ago(minutes=11))
-ENDS = {WorkerState.DEAF: ["failed"], WorkerState.ENROLLED: ["failed"]}
-
-
-@pytest.mark.parametrize("state", sorted(WorkerState))
-def test_attempt_is_registered_when_registry_lists_its_worker(state: WorkerState) -> None:
-    assert settled(a_sim_world(a_worker(state=state))) == ENDS.get(state, ["registered"])
 
 
 @pytest.mark.parametrize(
@@ -271,16 +221,3 @@ def test_attempt_is_open_when_sources_are_unknown(dark: dict[str, object]) -> No
 
 def test_result_of_attempt_never_changes() -> None:
     assert settled(a_sim_world(), an_attempt(result="error"), an_attempt()) == []
-
-
-def test_failed_boot_counts_in_the_same_plan() -> None:
-    names = [f"debian-ci-builders-{number:04}" for number in range(4)]
-    tries = tuple(an_attempt(result="starting", worker=name, at=ago(minutes=1)) for name in names)
-    world = with_machines(a_sim_world(starting=tuple(names)), created_at=ago(minutes=11))
-    known = world.altered(attempts=tries)
-    fleet = a_sim_fleet()
-    memory = recall(fleet, known, take_inventory(fleet, known))
-
-    reason, _ = find_failing(memory, "builders", "ccx33", "on-demand", "desk")
-
-    assert tells(reason, "4", "4")

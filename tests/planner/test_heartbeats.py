@@ -4,7 +4,6 @@ from datetime import datetime
 
 import pytest
 
-from fleet.model.facts import Unknown
 from fleet.planner.assembly import judge_heartbeat
 from fleet.reconcile import reconcile
 from tests.builders import NOW, a_sim_fleet, a_sim_world, ago
@@ -32,24 +31,6 @@ def test_runs_far_beyond_cadence_cause_warning_with_figures() -> None:
     (message,) = warned(172, 129, 86, 43)
 
     assert tells(message, "cadence", "10m", "4", "43m", "cadence", "fleet apply", "cadence")
-
-
-def test_single_run_is_compared_with_current_time() -> None:
-    assert tells(warned(43)[0], "cadence", "10m", "43m")
-
-
-def test_cadence_warning_is_independent_of_run_order() -> None:
-    assert warned(43, 172, 86, 129) == warned(172, 129, 86, 43)
-
-
-def test_only_the_latest_runs_count() -> None:
-    assert warned(500, 400, 300, 200, 40, 30, 20, 10) == []
-
-
-def test_unknown_runs_cause_no_warning() -> None:
-    world = a_sim_world(runs=Unknown(unknown="the store does not answer"))
-
-    assert reconcile(TENTH, world).warnings == ()
 
 
 # whether anybody runs it at all

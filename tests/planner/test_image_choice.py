@@ -29,7 +29,6 @@ from tests.builders import (
     an_attempt,
 )
 from tests.builders.cases import Block, read_blocks
-from tests.builders.deciding import with_machines
 from tests.builders.sentences import tells
 
 WORKERS = tuple(f"debian-ci-builders-{number:04}" for number in range(1, 10))
@@ -174,16 +173,6 @@ def test_workers_are_outdated_until_candidate_has_its_share() -> None:
     assert giving_way(a_pool_with(1, 5, share=50)) == ["2", "3"]
 
 
-def test_candidate_with_full_share_outdates_no_worker() -> None:
-    assert giving_way(a_pool_with(3, 3, share=50)) == []
-
-
-def test_outdated_workers_are_replaced_by_candidate_first() -> None:
-    world = with_machines(a_pool_with(1, 5, share=50), *WORKERS[4:6], digest="of before")
-
-    assert giving_way(world) == ["5", "6"]
-
-
 def test_no_worker_is_outdated_when_candidate_cannot_be_created() -> None:
     fleet = a_fleet_with()
     paused = fleet.pools["builders"].model_copy(update={"mode": "pause"})
@@ -197,30 +186,6 @@ def test_no_worker_is_outdated_when_candidate_cannot_be_created() -> None:
 
 def test_candidates_are_kept_when_pool_shrinks() -> None:
     assert giving_way(a_pool_with(3, 1, share=25)) == []
-
-
-def test_failing_candidate_is_not_created_and_replaces_none() -> None:
-    world = a_pool_with(1, 1, share=50, requests=4)
-    world = world.altered(attempts=failed(NEW))
-
-    assert made(world) == [OLD, OLD]
-    assert giving_way(world) == []
-    said = choice(a_fleet_with(), world).problem
-    assert tells(said, "trixie", NEW, "2", "2")
-
-
-def test_promotion_keeps_candidate_machines_and_outdates_others() -> None:
-    promoted = (version(OLD, "previous"), version(NEW, "current"))
-    world = a_pool_with(1, 2, share=34).altered(images=promoted)
-
-    assert giving_way(world) == ["2", "3"]
-
-
-def test_candidate_machines_are_outdated_when_it_is_withdrawn() -> None:
-    taken_back = (version(OLD, "current"), version(NEW, "retired"))
-    world = a_pool_with(1, 2, share=34).altered(images=taken_back)
-
-    assert giving_way(world) == ["1"]
 
 
 def test_worker_replaced_by_candidate_is_outdated() -> None:

@@ -6,10 +6,8 @@ import weakref
 import pytest
 
 from fleet.guard import guard
-from fleet.model.facts import Listing, MachineState, QueueReading, Unknown, WorkerState, World
-from fleet.model.plan import Create, Plan, Reason
-from fleet.planner.inventory import take_inventory
-from fleet.planner.units import UnitState
+from fleet.model.facts import Listing, MachineState, WorkerState, World
+from fleet.model.plan import Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -32,7 +30,6 @@ from tests.builders.deciding import (
     fleet_with,
     idle,
     reason_of,
-    sentence_of,
     with_machines,
 )
 from tests.builders.queue_worlds import THIRD
@@ -56,16 +53,6 @@ def test_machines_known_to_one_source_cause_no_drain_above_max() -> None:
     assert reconcile(fleet_with(max=1), world).is_quiet
 
 
-def test_unreadable_demand_deletes_nothing() -> None:
-    reading = QueueReading(demand=Unknown(unknown="the server is down"), workers=None)
-    world = a_sim_world(a_worker(since=ago(days=1)), queues={"debian": reading})
-
-    plan = reconcile(a_sim_fleet(), world)
-
-    assert plan.is_quiet
-    assert tells(plan.unknown[0], "queue debian", "unknown")
-
-
 def test_demand_older_than_demand_max_age_deletes_nothing() -> None:
     stale = a_reading(workers=None).altered(
         demand=a_reading().demand.altered(read_at=ago(hours=1))
@@ -76,31 +63,6 @@ def test_demand_older_than_demand_max_age_deletes_nothing() -> None:
 
     assert plan.is_quiet
     assert "1h earlier" in plan.unknown[0]
-
-
-def test_unreadable_provider_creates_and_deletes_nothing() -> None:
-    world = a_sim_world(
-        a_worker(since=ago(days=1)),
-        requests=(a_request(),),
-        providers={"desk": Unknown(unknown="no answer")},
-    )
-
-    plan = reconcile(a_sim_fleet(), world)
-
-    assert plan.is_quiet
-    (unknown,) = plan.unknown
-    assert tells(unknown, "provider desk", "unknown", "no answer")
-
-
-def test_interrupted_creation_repeats_its_recorded_inputs() -> None:
-    inputs = some_inputs(image="an-older-image")
-    stack = a_stack(provider="desk", workers=(inputs,), ids={}, interrupted=True)
-
-    plan = reconcile(a_sim_fleet(), a_sim_world(stacks={"builders": stack}))
-
-    assert isinstance(plan.actions[0], Create)
-    assert plan.actions[0].inputs == inputs
-    assert plan.actions[0].reason is Reason.INTERRUPTED
 
 
 def test_static_worker_is_capacity_and_never_changed() -> None:
@@ -123,18 +85,6 @@ def test_registration_without_machine_is_inactive() -> None:
 
     assert actions_of(plan) == [("create", FIRST)]
     assert [v.worker for v in plan.workers if v.inactive] == ["debian-ci-builders-0007"]
-
-
-def test_machine_of_older_config_is_outdated_but_kept() -> None:
-    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
-    listing = a_listing(a_machine(digest="0" * 16), workers=(a_worker(),))
-
-    plan = reconcile(
-        a_sim_fleet(), a_sim_world(providers={"desk": listing}, stacks={"builders": stack})
-    )
-
-    assert plan.is_quiet
-    assert [v.outdated for v in plan.workers] == [True]
 
 
 def test_other_machine_of_recorded_name_is_not_of_the_stack() -> None:
@@ -227,20 +177,6 @@ def with_failed(*names: str) -> World:
     workers = idle(FIRST, SECOND, THIRD, "debian-ci-builders-0004")
     world = a_sim_world(*workers, requests=(a_request(),))
     return with_machines(world, *names, state=MachineState.FAILED)
-
-
-def test_failed_machine_is_kept_with_notice_without_registry() -> None:
-    world = with_failed(FIRST)
-    world = world.altered(providers={"desk": desk_of(world).altered(workers=None)})
-
-    plan = reconcile(fleet_with(), world)
-
-    assert take_inventory(fleet_with(), world)["builders"].units[0].state is UnitState.FAILED
-    assert FIRST not in plan.signatures[0].by_worker.values()
-    assert plan.is_quiet
-    assert reason_of(plan, FIRST) is Reason.LIVECHECK_FAILED
-    assert tells(sentence_of(plan, FIRST), "no queue", "busy")
-    assert tells(plan.attention[0], FIRST, "failed")
 
 
 @pytest.mark.parametrize(("names", "refused"), [((FIRST,), False), ((FIRST, SECOND, THIRD), True)])

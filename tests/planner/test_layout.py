@@ -8,7 +8,6 @@ import pytest
 from fleet.model.facts import Request, World
 from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
-from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, ago
 from tests.builders.budgeting import HOUR, MACHINE, TAIL, a_budgeted_fleet, a_spent_world
 
@@ -20,32 +19,11 @@ def waiting(*requests: Request) -> World:
     return a_sim_world(requests=requests)
 
 
-def cost_of(fleet: Fleet, world: World) -> Decimal:
-    optimum = reconcile(fleet, world).optimum
-    assert optimum is not None
-    return optimum.cost.quantize(Decimal("0.01"))
-
-
-def cents(amount: Decimal) -> Decimal:
-    return amount.quantize(Decimal("0.01"))
-
-
 def served(plan: Plan) -> list[str]:
     return sorted(key for signature in plan.signatures for key in signature.by_create)
 
 
 # money
-
-
-def test_machine_cost_uses_price_of_its_market() -> None:
-    figures = {"cores": 8, "memory": "32GiB", "disk": "40GiB", "architecture": "amd64"}
-    big = figures | {"price": "1 EUR/h", "spot": "0.25 EUR/h"}
-    fleet = a_sim_fleet(
-        providers={"desk": {"kind": "sim", "types": {"big": big}}},
-        pools={"builders": a_pool(provider="desk", machine={"type": "big", "market": ["spot"]})},
-    )
-
-    assert cost_of(fleet, waiting(a_request(expected_seconds=HOUR))) == cents((TAIL + 1) / 4)
 
 
 # time

@@ -123,10 +123,6 @@ def test_gap_of_days_is_charged_hourly_with_notice() -> None:
     assert tells(gap_of(world), "3d 30m")
 
 
-def test_ledger_charged_at_last_run_causes_no_notice() -> None:
-    assert gap_of(a_charged_world(since=ago(minutes=10))) == ""
-
-
 def test_unknown_ledger_is_not_charged() -> None:
     world = a_charged_world(a_worker(), since=None, ledger=Unknown(unknown="no store"))
 
@@ -150,16 +146,6 @@ def test_hour_day_and_month_are_in_time_zone_of_fleet() -> None:
     )
 
 
-@pytest.mark.parametrize(("noon", "hours"), [("2026-03-29T12:00Z", 23), ("2026-10-25T12:00Z", 25)])
-def test_day_on_which_clocks_change_has_23_or_25_hours(noon: str, hours: int) -> None:
-    fleet = a_sim_fleet(money={"time_zone": "Europe/Berlin"})
-
-    _, day, _ = periods(fleet, datetime.fromisoformat(noon))
-
-    assert day.end - day.start == timedelta(hours=hours)
-    assert day.next_end - day.end == timedelta(hours=24)
-
-
 @pytest.mark.parametrize("begin", ["2026-04-04T13:00Z", "2026-10-03T13:00Z"])
 def test_hours_contain_their_moments_at_half_hour_clock_change(begin: str) -> None:
     fleet = a_sim_fleet(money={"time_zone": "Australia/Lord_Howe"})
@@ -170,49 +156,11 @@ def test_hours_contain_their_moments_at_half_hour_clock_change(begin: str) -> No
     assert [at for at, hour in hours if not hour.start <= at < hour.end < hour.next_end] == []
 
 
-def test_hour_that_clocks_repeat_is_two_hours() -> None:
-    fleet = a_sim_fleet(money={"time_zone": "Europe/Berlin"})
-    first, second = (datetime(2026, 10, 25, at, 20, tzinfo=UTC) for at in (0, 1))  # 02:20 twice
-
-    starts = [periods(fleet, moment)[0].start for moment in (first, second)]
-
-    assert starts == [datetime(2026, 10, 25, at, tzinfo=UTC) for at in (0, 1)]
-
-
-def test_machine_pays_25_hours_when_clocks_go_back() -> None:
-    fleet = a_priced_fleet(money={"time_zone": "Europe/Berlin"})
-    midnight = datetime(2026, 10, 25, 22, 0, tzinfo=UTC) + timedelta(hours=1)
-    begun = datetime(2026, 10, 24, 22, 0, tzinfo=UTC)
-    world = a_charged_world(
-        machines=[a_machine(created_at=begun - timedelta(days=1))], since=begun, time=midnight
-    )
-
-    entries = charge_all(fleet, world, take_inventory(fleet, world)).entries
-
-    assert len(entries) == 25
-    assert {(entry.seconds, entry.money) for entry in entries} == {(3600, PRICE)}
-
-
-def test_work_that_ended_between_two_runs_is_charged_up_to_its_end() -> None:
-    ended = Ended(work=some_work(started_at=None), at=ago(minutes=2))
-    world = a_charged_world(a_worker(ended=ended), since=ago(minutes=10))
-
-    assert charged(a_priced_fleet(), world) == [("debian", 600, Decimal("0.06"))]
-
-
 def test_ticket_pays_idle_time_until_next_ticket_starts() -> None:
     ended = Ended(work=some_work(), at=ago(minutes=20))
     world = a_charged_world(a_worker(ended=ended), since=ago(minutes=10))
 
     assert charged(a_priced_fleet(), world) == [("debian", 600, Decimal("0.06"))]
-
-
-def test_ended_work_pays_before_its_successor() -> None:
-    ended = Ended(work=some_work(scope="kali"), at=ago(minutes=4))
-    worker = a_worker(busy=True, work=some_work(started_at=NOW), ended=ended)
-    world = a_charged_world(worker, since=ago(minutes=10))
-
-    assert charged(a_priced_fleet(), world) == [("kali", 600, Decimal("0.06"))]
 
 
 @pytest.mark.parametrize("keeps", [{"min": 1}, {"spare": 1}, {"mode": "pause"}])

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from fleet.model.facts import Demand, QueueReading, Request, Worker, World
-from fleet.model.plan import LimitVerdict, Plan
+from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
@@ -35,20 +35,6 @@ def a_busy_giant(number: int = 1, **work: object) -> Worker:
     return a_worker(name=f"debian-ci-giants-{number:04}", pool="giants", busy=True, work=said)
 
 
-def test_low_tag_is_served_last_at_any_priority() -> None:
-    low = asking(3, priority=100)
-    normal = tuple(a_request(id=str(number), priority=0) for number in (7, 8))
-    fleet = a_sim_fleet(
-        pools={"giants": a_pool(provider="desk", provides=[POWER], max=2)},
-        tags={POWER: {"priority": "low"}},
-    )
-
-    plan = reconcile(fleet, a_sim_world(requests=(*low, *normal)))
-
-    served = [key for signature in plan.signatures for key in signature.by_create]
-    assert sorted(served) == ["debian/7", "debian/8"]
-
-
 def waiting(fleet: Fleet, hours: float, *, stored: bool = False) -> Plan:
     requests = asking(1, pending_since=NOW - timedelta(hours=hours))
     demand = Demand(read_at=NOW, requests=requests, stored=stored)
@@ -57,12 +43,6 @@ def waiting(fleet: Fleet, hours: float, *, stored: bool = False) -> Plan:
 
 
 OTHERWISE = {"on_demand": True, "otherwise": {"after": "2h", "drop": True}}
-
-
-def test_waived_tag_is_reported() -> None:
-    signature, *_ = waiting(powerful(max=0, **OTHERWISE), 2.1).signatures
-
-    assert (signature.required, signature.dropped) == ((POWER,), (POWER,))
 
 
 def test_stored_tag_is_not_waived() -> None:
@@ -79,18 +59,6 @@ def five(**overrides: object) -> World:
     return a_sim_world(requests=tuple(requests))
 
 
-def test_plan_proves_optimal_cost() -> None:
-    optimum = reconcile(patient(None), five()).optimum
-
-    assert optimum is not None
-    assert optimum.cost == optimum.bound > 0
-    assert optimum.gap == 0
-
-
-def test_plan_proves_no_cost_without_creations_for_requests() -> None:
-    assert reconcile(patient(None), a_sim_world()).optimum is None
-
-
 def budgeted(**durations: str) -> Fleet:
     pool = a_pool(provider="desk", budget={"per_month": "800 EUR"})
     return a_sim_fleet(pools={"builders": pool}, durations=durations)
@@ -102,11 +70,6 @@ def test_work_of_unknown_duration_is_reported_if_it_costs_a_budget() -> None:
     (warning,) = plan.warnings
     assert warning.rule == "unknown-duration"
     assert tells(warning.message, "5 requests", "debian")
-
-
-def test_known_durations_cause_no_warning() -> None:
-    assert reconcile(budgeted(any="20m"), five()).warnings == ()
-    assert reconcile(patient(None), five()).warnings == ()
 
 
 def test_ineffective_target_wait_is_reported() -> None:
@@ -130,17 +93,6 @@ def asked(number: int, who: str | None) -> Request:
 
 def figures(plan: Plan) -> list[tuple[str | None, int, int, int]]:
     return [(each.who, each.in_use, each.given, each.waiting) for each in plan.limits]
-
-
-def test_limit_verdict_counts_in_use_given_and_waiting() -> None:
-    requests = (asked(1, "ada"), asked(2, "ada"), asked(3, "ben"))
-
-    plan = decided(a_busy_giant(1, requester="ada"), requests=requests, per={"submitter": 2})
-
-    assert figures(plan) == [("ada", 1, 1, 1), ("ben", 0, 1, 0)]
-    assert plan.limits[0] == LimitVerdict(
-        path=(*PATH, "per", "submitter"), who="ada", limit=2, in_use=1, given=1, waiting=1
-    )
 
 
 def test_total_limit_has_no_payer() -> None:

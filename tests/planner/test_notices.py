@@ -5,7 +5,6 @@ from datetime import date, timedelta
 import pytest
 
 from fleet.guard import guard
-from fleet.model.digests import seal
 from fleet.model.facts import PriceList, Unknown, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Notice, Plan
@@ -54,15 +53,6 @@ def test_end_of_rule_is_announced_once_more_in_last_week() -> None:
 
     assert len(keys) == 31
     assert len(set(keys)) == 2
-
-
-def test_notice_is_independent_of_preceding_rules() -> None:
-    rule = RULE | {"expires": in_days(5)}
-    (alone,) = notices_of(a_fleet(powerful=[rule]))
-    (second,) = notices_of(a_fleet(powerful=[RULE | {"match": "debian/.*/libreoffice"}, rule]))
-
-    assert (alone.path, second.path) == (("powerful", 0), ("powerful", 1))
-    assert alone.key == second.key
 
 
 @pytest.mark.parametrize(
@@ -143,13 +133,3 @@ def test_unreadable_images_cause_no_notice() -> None:
     fleet = a_fleet(images={"trixie": RECIPE})
 
     assert not notices_of(fleet, a_world(images=Unknown(unknown="no store")))
-
-
-def test_plan_digest_is_independent_of_notices() -> None:
-    """A plan that was saved yesterday is the same plan on the day of a notice."""
-    fleet = a_fleet(powerful=[RULE | {"expires": in_days(5)}])
-    plan = planned(fleet, a_world())
-
-    assert plan.notices
-    assert Plan.model_validate_json(plan.model_dump_json()) == plan
-    assert seal(plan.altered(notices=())).digests == plan.digests

@@ -11,7 +11,7 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.tagrules.offers import offer_of_pool
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago, an_attempt
-from tests.builders.deciding import FIRST, actions_of, reason_of, with_machines
+from tests.builders.deciding import with_machines
 from tests.builders.sentences import tells
 
 SMALL = {"cores": 4, "memory": "16GiB", "disk": "80GiB", "price": "0.05 EUR/h"}
@@ -55,21 +55,6 @@ def why(plan: Plan) -> str:
 
 def out(kind: str, market: str = "on-demand", *, minutes: float = 1) -> Attempt:
     return an_attempt(type=kind, market=market, result="out-of-stock", at=ago(minutes=minutes))
-
-
-def test_cheapest_type_and_market_is_used() -> None:
-    assert made(plan_after(desk())) == [("big", "spot", Decimal("0.02"))]
-
-
-def test_next_type_and_market_are_used_when_out_of_stock() -> None:
-    plan = plan_after(desk(), out("big", "spot"))
-
-    assert made(plan) == [("small", "on-demand", Decimal("0.05"))]
-    no_stock = "desk is out of stock of big on the spot market (in 1 run); retried from"
-    assert tells(why(plan), "big/spot", no_stock)
-    assert made(plan_after(desk(), out("big", "spot"), out("small"))) == [
-        ("big", "on-demand", Decimal("0.09"))
-    ]
 
 
 def test_next_run_uses_another_option_when_one_exists() -> None:
@@ -174,30 +159,6 @@ PUBLISHED = versions("1", "2")
 DEAD = boots("failed failed failed")
 
 
-def test_failing_image_is_not_booted_again() -> None:
-    plan = plan_after(desk("small", guards=STOP), *DEAD, images=PUBLISHED)
-
-    assert made(plan) == []
-    assert tells(
-        why(plan), "trixie", "2", "3", "3", "guards.boot_failures", "2026-11-22 06:58:00 UTC"
-    )
-    assert any(tells(each, "builders", "trixie", "2") for each in plan.attention)
-
-
-def test_previous_version_replaces_failing_image() -> None:
-    plan = plan_after(desk("small", guards=FALL_BACK), *DEAD, images=PUBLISHED)
-
-    assert booted(plan) == ["trixie-1"]
-    assert tells(why(plan), "trixie", "1")
-
-
-def test_failing_image_stops_creation_without_earlier_version() -> None:
-    plan = plan_after(desk("small", guards=FALL_BACK), *DEAD, images=versions("2"))
-
-    assert booted(plan) == []
-    assert tells(why(plan), "trixie", "2", "guards.boot_failures")
-
-
 LATELY_FAILED = "registered registered registered failed failed failed"
 WIDE = {"boot_failures": {"stop_after": 50, "of_last": 50}}
 
@@ -243,17 +204,6 @@ def test_failing_existing_image_stops_its_pool() -> None:
     assert tells(why(plan), "trixie", "3", "3")
 
 
-def test_pool_provides_tags_of_fallback_version() -> None:
-    old, new = PUBLISHED
-    images = (old.altered(provides=("old",)), new.altered(provides=("new",)))
-
-    plan = plan_after(desk("small", guards=FALL_BACK), *DEAD, images=images)
-
-    verdict = next(each for each in plan.pools if each.pool == "builders")
-    assert "old" in verdict.provides
-    assert "new" not in verdict.provides
-
-
 def test_machine_of_failing_version_is_not_outdated() -> None:
     newest = plan_after(desk("small"), images=PUBLISHED).actions[0]
     assert isinstance(newest, Create)
@@ -266,26 +216,3 @@ def test_machine_of_failing_version_is_not_outdated() -> None:
 
 
 # machines that never registered
-
-
-def test_unregistered_machine_is_deleted_with_revoked_token() -> None:
-    world = with_machines(a_sim_world(starting=(FIRST,)), created_at=ago(minutes=11))
-
-    plan = reconcile(a_sim_fleet(), world)
-
-    assert actions_of(plan) == [("delete", FIRST)]
-    assert tells(plan.actions[0].because, "boot.deadline", "10m", "revoked")
-    assert getattr(plan.actions[0], "registry", None) == "desk"
-    assert plan.attention == ()
-
-
-def test_unregistered_machine_is_kept_when_token_is_irrevocable() -> None:
-    world = with_machines(a_sim_world(starting=(FIRST,)), created_at=ago(minutes=11))
-    listing = world.providers["desk"].altered(workers=None)
-    queues = {"debian": world.queues["debian"].altered(workers=())}
-
-    plan = reconcile(a_sim_fleet(), world.altered(providers={"desk": listing}, queues=queues))
-
-    assert actions_of(plan) == []
-    assert reason_of(plan, FIRST).value == "never-registered"
-    assert len(plan.attention) == 1

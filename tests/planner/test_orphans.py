@@ -8,8 +8,6 @@ import pytest
 import yaml
 
 from fleet.apply.rebuild import find_orphans
-from fleet.explain.case import Case
-from fleet.explain.worker import explain_worker
 from fleet.guard import guard
 from fleet.model.facts import Machine, Stack, Unknown, World
 from fleet.model.plan import Plan, Reason
@@ -150,51 +148,11 @@ def test_orphan_with_foreign_name_needs_attention(name: str) -> None:
     assert [said.split(":")[0] for said in plan.attention] == [name]
 
 
-def test_orphan_with_old_name_of_pool_is_deleted() -> None:
-    fleet = a_ticket_fleet(pool={"previously": "big"})
-    old = machine("debian-ci-big-0001", pool="big")
-
-    assert actions_of(planned(old, fleet=fleet)) == [("drain", "debian-ci-big-0001")]
-
-
-def test_explain_reports_no_action_for_orphan() -> None:
-    fleet = a_ticket_fleet()
-    world = seen(fleet, machine(), tenancies=[drained(3)])
-
-    found = explain_worker(Case(fleet, world, reconcile(fleet, world)), ORPHAN)
-
-    assert found is not None
-    assert tells(found.next_steps[0], "nothing")
-
-
 def test_orphan_of_removed_pool_is_kept() -> None:
     gone = machine("debian-ci-gone-0001", pool="gone")
     stacks = {**EMPTY, "gone": a_stack(provider="desk", workers=(), ids={})}
 
     assert actions_of(planned(gone, stacks=stacks)) == []
-
-
-def test_deletion_of_many_orphans_is_refused() -> None:
-    """Ten are what `guards.refuse.delete.count` allows; one of the eleven is drained already."""
-    names = [f"debian-ci-powerful-{number:04}" for number in range(11)]
-    machines = [machine(name) for name in names]
-
-    few = planned(*machines[1:])
-    many = planned(*machines, tenancies=[drained(5, names[0])])
-
-    assert (len(few.actions), few.guards) == (10, ())
-    assert (many.actions, len(many.withheld), many.is_refused) == ((), 10, True)
-    assert tells(many.guards[0].because, "lost data")
-
-
-def test_approved_orphans_are_deleted_when_others_are_refused() -> None:
-    machines = [machine(f"debian-ci-powerful-{number:04}") for number in range(11)]
-    later = [drained(11, each.name) for each in machines[:3]]
-
-    plan = planned(*machines, tenancies=later)
-
-    assert actions_of(plan) == [("delete", each.name) for each in machines[:3]]
-    assert len(plan.withheld) == 8
 
 
 def test_orphan_is_automatic_unless_withheld_by_guard() -> None:

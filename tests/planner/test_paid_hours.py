@@ -1,16 +1,14 @@
 """No paid hour is lost, whenever a machine is released, however often runs come."""
 
-from datetime import timedelta
 from itertools import product
 
 import pytest
 
 from fleet.model.facts import World
-from fleet.model.plan import Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_reading, a_sim_fleet, a_sim_world, a_worker, ago
-from tests.builders.deciding import FIRST, drained, fleet_with, reason_of, with_machines
+from tests.builders.deciding import FIRST, with_machines
 from tests.builders.ticketing import a_ticket_fleet
 
 HOUR = 60
@@ -69,49 +67,6 @@ def test_no_paid_hour_of_a_booting_machine_is_lost(cadence: int) -> None:
 
 def test_no_paid_hour_is_lost_in_time_zone_with_half_hours() -> None:
     assert lost_hours(10, None, boots=False, zone="Asia/Kolkata") == []
-
-
-@pytest.mark.parametrize(("gaps", "goes"), [((60, 60), True), ((300, 10), False)])
-def test_machine_is_deleted_in_time_when_runs_are_rare(
-    gaps: tuple[int, int], *, goes: bool
-) -> None:
-    # A timer of an hour sees it at the same minute of each hour.
-    world = released(70)
-    earlier = [world.time - timedelta(minutes=sum(gaps[:n])) for n in (2, 1)]
-    world = world.altered(runs=tuple(earlier))
-
-    assert drained(reconcile(hourly(10), world)) == ([FIRST] if goes else [])
-
-
-def test_machine_is_kept_when_too_late_for_end_of_paid_hour() -> None:
-    plan = reconcile(hourly(10), released(50))
-
-    assert reason_of(plan, FIRST) is Reason.PAID_FOR
-
-
-def test_machine_billed_per_second_is_deleted_at_any_minute() -> None:
-    fleet = fleet_with()
-
-    assert all(drained(reconcile(fleet, released(age))) == [FIRST] for age in range(HOUR))
-
-
-# With a run every 10 minutes one drains it, and the next deletes it before the hour ends. If it
-# is too late for that, it has the next hour too. A deletion takes 2 minutes if none is known.
-@pytest.mark.parametrize(
-    ("took", "minutes", "goes"),
-    [
-        *((None, 20, False), (None, 37, False), (None, 38, False)),
-        *((None, 39, True), (None, 48, True), (None, 49, False)),
-        *((300, 35, False), (300, 36, True), (10, 39, False), (10, 40, True)),
-    ],
-)
-def test_idle_machine_is_kept_until_last_run_of_paid_hour(
-    took: int | None, minutes: float, *, goes: bool
-) -> None:
-    world = a_sim_world(a_worker(since=ago(minutes=20)))
-    world = with_machines(world, created_at=ago(minutes=minutes)).altered(delete_seconds=took)
-
-    assert drained(reconcile(hourly(10), world)) == ([FIRST] if goes else [])
 
 
 @pytest.mark.parametrize("on_demand", [False, True])

@@ -8,8 +8,6 @@ from fleet.model.decisions import Unfit
 from fleet.model.facts import Demand, World
 from fleet.planner.step import move_time
 from fleet.reconcile import reconcile
-from fleet.report.document import Table
-from fleet.report.plan import tag_sections
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_reading, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.explaining import explain_request
@@ -40,26 +38,6 @@ def told(world: World, fleet: Fleet = FLEET) -> Explanation:
     found = explain_request(fleet, world, plan, "1")
     assert found is not None
     return found
-
-
-def test_patient_request_is_served_without_its_tag() -> None:
-    answer = told(waiting(40))
-
-    assert tells(answer.headline, "debian-ci-normal-0001", "power")
-    assert answer.reasons[0].path == ("tags", "power", "otherwise")
-    assert "2026-11-21 07:50 UTC" in answer.reasons[0].because
-    assert any(
-        tells(each, "pool normal", "power") for each in {each.because for each in answer.reasons}
-    )
-    assert answer.expected is not None
-
-
-def test_plan_names_waived_tags() -> None:
-    plan = reconcile(FLEET, waiting(40))
-
-    tables = [each.blocks[0] for each in tag_sections(plan)]
-    ((requests, tag, *_),) = (row.cells for t in tables if isinstance(t, Table) for row in t.rows)
-    assert (tag, requests) == ("power", "1 request: debian/1")
 
 
 def test_next_waiver_is_equal_in_each_plan() -> None:
@@ -116,12 +94,3 @@ def test_waived_tag_is_not_a_reason_against_a_pool() -> None:
     (decision,) = reason.decisions
     assert (decision.code, decision.figures.tags) == (Unfit.TAG_MISSING, ("gpu",))
     assert "gpu" in decision.message
-
-
-def test_suggestion_omits_waived_tag() -> None:
-    request = a_request(id="1", required=("power", "gpu"), pending_since=ago(minutes=40))
-    answer = told(a_sim_world(requests=(request,)))
-
-    (change,) = answer.suggestions[0].changes
-    assert change.path == ("pools", "normal", "provides")
-    assert "power" not in change.yaml

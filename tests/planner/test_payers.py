@@ -120,24 +120,6 @@ def world_of(words: list[str]) -> World:
     return a_world_of(worker, *payers, made=before("made"), since=before("since"), **at)
 
 
-@pytest.mark.parametrize("runs", [1, 2, 7])
-def test_shares_of_three_teams_sum_to_the_bill(runs: int) -> None:
-    made = ago(minutes=100)
-    begun = {"x": 90, "y": 60, "z": 25}
-
-    worlds, since = [], made
-    for nth in range(runs):
-        now = NOW - 100 * MINUTE * (runs - 1 - nth) / runs
-        latest = [team for team, minutes in begun.items() if ago(minutes=minutes) <= now]
-        team = latest[-1] if latest else "x"
-        busy = a_worker(busy=True, work=work_of(team, ago(minutes=begun[team])))
-        worker = busy if latest else a_worker(since=made)
-        worlds.append(a_world_of(worker, a_payer("x", made), made=made, since=since, time=now))
-        since = now
-
-    assert sum(paid(a_billed_fleet(), *worlds).values()) == 12
-
-
 def test_payers_are_kept_when_clock_went_back() -> None:
     payer = a_payer("x", ago(minutes=30))
     y = a_worker(busy=True, work=work_of("y", ago(minutes=20)))

@@ -59,15 +59,6 @@ def test_failing_image_causes_no_contradiction_warning() -> None:
     assert fallen.warnings == ()
 
 
-def test_missing_tag_is_explained_by_booted_image() -> None:
-    images = versions((), ("big",))
-    queues = a_sim_world(requests=(a_request(required=("big",)),)).queues
-
-    (unserved,) = reconcile(a_fleet_that_falls_back(), dead(*images, queues=queues)).unserved
-
-    assert tells(unserved.because, "builders", "big")
-
-
 def dead_but_asked(
     *images: ImageVersion, workers: tuple[Worker, ...] = (), asks: str = "big"
 ) -> World:
@@ -94,21 +85,6 @@ def test_explanation_uses_tags_of_booted_version() -> None:
     assert [(each.path, each.new) for each in edit.changes] == [
         (("pools", "builders", "provides"), "[big]")
     ]
-
-
-def test_start_is_expected_on_booted_version() -> None:
-    answer = answer_about(dead_but_asked(*versions(("big",), ())))
-
-    assert answer.expected == datetime(2026, 11, 21, 8, 1, 30, tzinfo=UTC)
-
-
-def test_worker_tag_is_accepted_by_booted_version() -> None:
-    fleet = a_fleet_that_falls_back(tags={"big": {"provided_by": ["image"]}})
-    world = dead_but_asked(*versions(("big",), ()), workers=(a_worker(provides=("big",)),))
-
-    (signature,) = reconcile(fleet, world).signatures
-
-    assert signature.by_worker == {"debian/101": "debian-ci-builders-0001"}
 
 
 def test_pool_reserves_no_idle_time_when_booted_version_is_on_demand() -> None:

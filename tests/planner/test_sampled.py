@@ -1,7 +1,5 @@
 """What reconcile makes of a queue that only partly read: scale-down paused."""
 
-import re
-
 from fleet.explain.case import Case
 from fleet.explain.pool import explain_pool
 from fleet.model.facts import Demand, QueueSample, Request, Worker, World
@@ -10,14 +8,12 @@ from fleet.planner.forecast import forecast
 from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json
 from fleet.report.plan import plan_to_markdown
-from fleet.report.status import status_of
 from fleet.schema.model import Fleet
-from fleet.site.files import Shown, site
 from tests.builders import NOW, a_reading, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.deciding import FIRST, actions_of, fleet_with
 from tests.builders.decisions import SAMPLE
 from tests.builders.sentences import tells
-from tests.rigs.shown import plan_to_text, status_to_text
+from tests.rigs.shown import plan_to_text
 
 LONG_IDLE = a_worker(since=ago(days=1))
 
@@ -63,13 +59,6 @@ def test_estimate_is_reported_without_a_sample() -> None:
     assert tells(plan_to_text(plan, colour=False), "debian", "partly")
 
 
-def test_sampled_queue_is_not_unread() -> None:
-    plan = planned(a_sampled_world(demand=sampled()))
-
-    assert plan.unknown == ()
-    assert plan.unread == ()
-
-
 def test_old_sample_is_unknown_without_estimate() -> None:
     stale = sampled().altered(read_at=ago(hours=1))
 
@@ -77,15 +66,6 @@ def test_old_sample_is_unknown_without_estimate() -> None:
 
     assert plan.unread == ("debian",)
     assert plan.estimates == ()
-
-
-def test_status_prints_at_least_for_sampled_queue() -> None:
-    plan = planned(a_sampled_world(demand=sampled(a_request())))
-    empty = planned(a_sampled_world(demand=sampled()))
-
-    assert tells(status_to_text(plan, colour=False), "at least 1 request")
-    assert not tells(status_to_text(empty, colour=False), "no requests")
-    assert status_of(plan).estimates == plan.estimates
 
 
 def test_forecast_of_sampled_queue_orders_listed_requests() -> None:
@@ -109,16 +89,6 @@ def test_explanation_of_pool_is_unknown_when_queue_is_sampled() -> None:
     assert explained is not None
     assert tells(explained.headline, "unknown")
     assert tells(explained.reasons[-1].because, "known request")
-
-
-def test_pages_report_sampled_queue() -> None:
-    plan = planned(a_sampled_world(demand=sampled()))
-
-    page = site(Shown(plan))["index.html"]
-
-    assert re.search(r"<li>queue debian: 1,400\b[^<]* 100,000\b", page)
-    assert re.search(r">unknown</strong> <span>[^<]*queue debian", page)
-    assert tells(page, "debian", "partly")
 
 
 def test_pools_of_other_queues_shrink_when_one_is_sampled() -> None:

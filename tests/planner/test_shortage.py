@@ -8,7 +8,6 @@ from fleet.planner.shortfall import Shortfalls
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
-    a_fleet,
     a_pool,
     a_request,
     a_sim_fleet,
@@ -42,15 +41,6 @@ def test_budget_of_two_hours_is_reported_once_with_the_tighter_one() -> None:
     assert tells(following, "builders", "0.50", "0.50 EUR", "next hour", "0.61")
 
 
-def test_budget_with_equal_remainders_is_named_once() -> None:
-    fleet = fleet_with(machine=MACHINE, budget={"per_hour": "0.50 EUR"})
-
-    unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=a_ledger()))
-
-    assert [blocked.because for blocked in unserved.blocked] == [unserved.because]
-    assert "this hour" in unserved.because
-
-
 def test_every_key_that_stops_a_request_is_named_once() -> None:
     one = fleet_with(max=0, max_starting=0)
     fleet = one.model_copy(
@@ -64,35 +54,6 @@ def test_every_key_that_stops_a_request_is_named_once() -> None:
     )
 
 
-def test_shortage_names_both_limits_of_a_pool() -> None:
-    fleet = fleet_with(max=0, machine=MACHINE, budget={"per_hour": "0.50 EUR"})
-
-    unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=a_ledger()))
-
-    assert [blocked.path[-1] for blocked in unserved.blocked] == ["max", "per_hour"]
-    assert "workers.max (0)" in unserved.because
-    assert "0.50 EUR" in unserved.because
-
-
-def dead_image() -> World:
-    """Return a world in which a request waits and the image did not come up in two boots."""
-    failed = (an_attempt(result="failed", at=ago(minutes=m), image="trixie") for m in (40, 20))
-    return a_sim_world(requests=WAITING, attempts=tuple(failed))
-
-
-def test_failing_image_is_explained_by_its_guard() -> None:
-    fleet = fleet_with().model_copy(
-        update={
-            "guards": a_fleet(guards={"boot_failures": {"stop_after": 2, "of_last": 3}}).guards
-        }
-    )
-
-    unserved = unserved_in(fleet, dead_image())
-
-    assert unserved.path == ("guards", "boot_failures")
-    assert tells(unserved.because, "trixie", "2", "2", "guards.boot_failures")
-
-
 def test_unknown_pinned_version_is_explained_by_the_pin() -> None:
     fleet = fleet_with()
     pinned = fleet.images["trixie"].model_copy(update={"version": "20261101T000000Z"})
@@ -102,14 +63,6 @@ def test_unknown_pinned_version_is_explained_by_the_pin() -> None:
 
     assert tells(unserved.because, "trixie", "20261101T000000Z")
     assert unserved.path == ("images", "trixie", "version")
-
-
-def test_missing_stock_is_explained_by_machine_of_pool() -> None:
-    out = an_attempt(result="out-of-stock", at=ago(minutes=1))
-
-    unserved = unserved_in(fleet_with(), a_sim_world(requests=WAITING, attempts=(out,)))
-
-    assert unserved.path == ("pools", "builders", "machine")
 
 
 def test_closed_option_is_reported_next_to_limit_of_open_one() -> None:

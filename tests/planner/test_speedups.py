@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from fleet.guard import guard
 from fleet.model.facts import TaskRuns, World
-from fleet.model.plan import Create
 from fleet.planner.durations import MIN_RUNS, Durations, Fitted, MachineKind, fit
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -121,15 +120,6 @@ def test_running_work_has_fitted_duration_of_its_machine() -> None:
 # where, and what explain says
 
 
-def test_fast_machine_is_created_when_fitted_build_is_cheaper() -> None:
-    # 20 h and the rest are 21 h of 0.08 EUR; 3 h and the rest are 4 h of 0.40 EUR.
-    plan = guard(two_sizes("20h"), reconcile(two_sizes("20h"), BOTH))
-
-    assert [(a.inputs.type, a.until_idle) for a in plan.actions if isinstance(a, Create)] == [
-        ("mons", Decimal("1.60"))
-    ]
-
-
 def test_explanation_names_runs_behind_a_fitted_duration() -> None:
     fleet = two_sizes("20h")
 
@@ -158,7 +148,3 @@ def test_explanation_names_speed_or_cores_behind_a_duration() -> None:
     assert (own, given) == ("", "")
     assert tells(cores, "cores", "64", "8", "90%")
     assert tells(speed, "speed", "600%", "100%")
-
-
-def test_world_with_runs_survives_json() -> None:
-    assert World.model_validate_json(BOTH.model_dump_json()) == BOTH

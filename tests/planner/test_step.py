@@ -16,7 +16,6 @@ from tests.builders.queue_worlds import QUEUE
 
 FIRST = "debian-ci-builders-0001"
 WORK = {"task": "sbuild", "started_at": ago(minutes=10), "expected_seconds": 1200}
-ENDS = NOW + timedelta(minutes=10)
 
 
 def planned(fleet: Fleet, world: World) -> Plan:
@@ -47,32 +46,6 @@ def at_queue(world: World, *workers: Worker) -> World:
     )
 
 
-def test_worker_has_one_more_use_after_its_work_ends() -> None:
-    world = a_sim_world(a_worker(busy=True, work=WORK, uses=2))
-
-    _, after = worker(stepped(one_pool(), world, minutes=30))
-
-    assert (after.state, after.uses, after.since) == (WorkerState.IDLE, 3, ENDS)
-
-
-def test_worker_has_one_use_per_ended_request() -> None:
-    short = tuple(a_request(id=str(n), expected_seconds=60) for n in (1, 2, 3))
-    world = a_sim_world(a_worker(busy=True, work=WORK, uses=0), requests=short)
-
-    _, after = worker(stepped(one_pool(max=1), world, minutes=12))
-
-    assert (after.running, after.uses, after.since) == (None, 3, ENDS + timedelta(minutes=2))
-
-
-def test_previous_request_counts_as_use_when_next_one_runs() -> None:
-    long = a_request(id="1", expected_seconds=7200)
-    world = a_sim_world(a_worker(busy=True, work=WORK, uses=0), requests=(long,))
-
-    _, after = worker(stepped(one_pool(max=1), world, minutes=30))
-
-    assert (after.running, after.uses, after.since) == ("1", 1, ENDS)
-
-
 def test_machine_with_an_enrolled_worker_boots() -> None:
     enrolled = a_worker(state=WorkerState.ENROLLED, since=None)
     world = at_queue(a_sim_world(enrolled), enrolled)
@@ -87,16 +60,6 @@ def test_machine_with_an_enrolled_worker_boots() -> None:
     assert [each.state for _, each in after.registered()] == [WorkerState.IDLE]
     assert [each.state for _, each in after.machines()] == [MachineState.RUNNING]
     assert [each.created_at for _, each in after.machines()] == [ago(minutes=1)]
-
-
-def test_age_of_machine_starts_at_its_creation() -> None:
-    world = a_sim_world(requests=(a_request(),))
-    fleet = one_pool(boot={"expected": "2m"})
-
-    after = apply_plan(fleet, world, planned(fleet, world), NOW + timedelta(minutes=10))
-
-    assert [each.created_at for _, each in after.machines()] == [NOW]
-    assert [each.since for _, each in after.registered()] == [NOW + timedelta(minutes=2)]
 
 
 def test_created_worker_registers_at_queue_of_its_token() -> None:
@@ -132,17 +95,3 @@ def test_worker_of_ended_ticket_drains_when_pool_has_no_reuse(
     _, after = worker(stepped(fleet, world, minutes=11))
 
     assert (after.state, after.draining) == (WorkerState.IDLE, reuse is None)
-
-
-def test_step_creates_the_machines_that_later_runs_create_until_then() -> None:
-    throttle = {"throttle": {"create": {"count": 1}}}
-    pools = {"builders": a_pool(provider="desk", max=4)}
-    fleet = a_sim_fleet(pools=pools, guards=throttle, durations={"any": "1h"})
-    world = a_sim_world(requests=tuple(a_request(id=str(number)) for number in range(4)))
-
-    after = stepped(fleet, world, minutes=22)
-
-    created = [machine.created_at for _, machine in after.machines()]
-    assert created == [NOW, NOW + timedelta(minutes=10), NOW + timedelta(minutes=20)]
-    assert [each.running for _, each in after.registered()] == ["0", "1", "2"]
-    assert len(planned(fleet, after).actions) == 1

@@ -1,6 +1,6 @@
 """Workers that need a token of their queue: deaf ones, ghosts, expired tokens, machines gone."""
 
-from fleet.model.facts import Unknown, WorkerState
+from fleet.model.facts import WorkerState
 from fleet.planner.units import UnitState
 from tests.builders import (
     a_fleet,
@@ -16,7 +16,6 @@ from tests.builders.deciding import state_of
 from tests.builders.queue_worlds import (
     FIRST,
     QUEUE,
-    SECOND,
     a_debusine_fleet,
     a_debusine_world,
     created,
@@ -44,13 +43,6 @@ def test_foreign_second_registration_is_ignored() -> None:
     assert (plan.actions, plan.releases) == ((), ())
 
 
-def test_worker_is_not_released_while_its_stack_is_unseen() -> None:
-    world = a_debusine_world(ours(busy=True), machines=())
-    locked = {"builders": Unknown(unknown="it is locked")}
-
-    assert planned(a_debusine_fleet(), world.altered(stacks=locked)).releases == ()
-
-
 def test_vanished_static_worker_is_neither_capacity_nor_released() -> None:
     vanished = a_worker(
         name="builder-01", machine=None, pool=None, static=True, state=WorkerState.DISCONNECTED
@@ -62,13 +54,6 @@ def test_vanished_static_worker_is_neither_capacity_nor_released() -> None:
     plan = planned(fleet, world)
 
     assert (created(plan), plan.releases) == ([FIRST], ())
-
-
-def test_name_of_registered_worker_is_not_reused_when_it_is_foreign() -> None:
-    theirs = ours(state=WorkerState.DISABLED).altered(machine=None)
-    world = a_debusine_world(theirs, machines=(), requests=(a_request(),))
-
-    assert created(planned(a_debusine_fleet(), world)) == [SECOND]
 
 
 def test_machine_is_running_when_another_of_its_name_runs() -> None:

@@ -85,24 +85,6 @@ def test_request_is_served_when_its_architecture_is_known(
     assert not asking(data, **more).held
 
 
-def test_request_is_served_when_another_rule_has_its_architecture() -> None:
-    other = {"from": "host_architecture", "ask": "worker:build-arch:{value}"}
-
-    found = asking({"environment_id": 99, "host_architecture": "amd64"}, RULE, other)
-
-    assert not found.held
-    assert sorted(found.ask.required) == ["worker:build-arch:amd64"]
-
-
-@pytest.mark.parametrize("environment", ["debian/match:codename=trixie", "trixie", 5])
-def test_request_is_held_when_its_environment_has_no_architecture(environment: object) -> None:
-    rule = {"from": "environment", "ask": ARCH}
-
-    assert asking({"environment": environment}, rule).held
-    assert not asking({"environment": "debian/match:architecture=arm64"}, rule).held
-    assert not asking({"environment": environment, "environment_id": 77}, rule, RULE).held
-
-
 def test_request_is_served_when_the_rule_is_for_another_task() -> None:
     assert not asking({"environment_id": 99}, RULE | {"task": "lintian"}).held
 
@@ -130,43 +112,6 @@ def trial(project: Path) -> Trial:
     trial.write(FLEET % "")
     trial.init()
     return trial
-
-
-def test_plan_creates_no_machine_when_an_environment_is_unknown(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
-    waiting(trial, "99")
-
-    plan = json.loads(run_fleet("plan", "--json").stdout)
-
-    (unserved,) = plan["unserved"]
-    assert plan["actions"] == []
-    assert unserved["requests"] == ["work/1"]
-    assert tells(unserved["because"], "99", "lookups.environments", "unknown_environment")
-
-
-def test_plan_creates_a_machine_when_any_architecture_is_allowed(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
-    trial.write(FLEET % ", unknown_environment: any")
-    waiting(trial, "99")
-
-    plan = json.loads(run_fleet("plan", "--json").stdout)
-
-    assert [each["action"] for each in plan["actions"]] == ["create"]
-    assert plan["unserved"] == []
-
-
-def test_requests_of_deleted_environments_are_separate_from_others(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
-    waiting(trial, "99", None, 100)
-
-    plan = json.loads(run_fleet("plan", "--json").stdout)
-
-    served = [each["requests"] for each in plan["signatures"] if each["by_create"]]
-    assert served == [["work/2"]]
-    assert sorted(each["requests"] for each in plan["unserved"]) == [["work/1"], ["work/3"]]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 from fleet.guard import guard
 from fleet.model.facts import Unknown, Worker, World
-from fleet.model.plan import Create, Plan, Reason
-from fleet.model.values import amount_of
+from fleet.model.plan import Create, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -50,20 +49,6 @@ def planned(fleet: Fleet, world: World) -> Plan:
 
 def bought(plan: Plan) -> int:
     return sum(isinstance(action, Create) for action in plan.actions)
-
-
-def test_requests_of_unseen_machines_cause_no_creation_elsewhere() -> None:
-    plan = planned(a_fleet_of_two(), a_dark_world(waiting=2))
-
-    (signature,) = plan.signatures
-    assert bought(plan) == 0
-    assert set(signature.by_worker.values()) == {FIRST, SECOND}
-
-
-def test_requests_beyond_unseen_machines_cause_creations_elsewhere() -> None:
-    plan = planned(a_fleet_of_two(), a_dark_world(waiting=5))
-
-    assert [action.pool for action in plan.actions] == ["far", "far", "far"]
 
 
 def test_unseen_busy_machine_serves_no_other_request() -> None:
@@ -127,16 +112,3 @@ def test_unreadable_pool_counts_its_max_to_tag_limits() -> None:
     (signature,) = planned(fleet, world).signatures
 
     assert len(signature.by_worker) + len(signature.by_create) == 1
-
-
-def test_unseen_worker_is_not_reported_as_missing() -> None:
-    plan = planned(a_fleet_of_two(), a_dark_world(waiting=0, workers=(a_worker(name=FIRST),)))
-
-    reasons = {verdict.worker: (verdict.verdict, verdict.reason) for verdict in plan.workers}
-    assert reasons == dict.fromkeys((FIRST, SECOND), ("keep", Reason.NOT_KNOWN))
-
-
-def test_cost_of_unseen_machine_is_unknown() -> None:
-    plan = planned(a_fleet_of_two(), a_dark_world(waiting=0))
-
-    assert [amount_of(verdict.cost) for verdict in plan.workers] == [None, None]

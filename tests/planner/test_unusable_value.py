@@ -182,44 +182,8 @@ def test_plan_and_explain_name_a_value_that_gives_no_tag(
     assert "serve other requests" not in json.dumps(explained)
 
 
-MAX_TAG = 200
 OF_TAG = {"tag": "wants:*", "ask": "native:{value}"}
 OF_NUMBER = {"tag": "mem:*", "ask": "memory_gib>={value}"}
-CHAIN = {"tag": "native:*", "ask": "worker:build-arch:{value}"}
-
-
-@pytest.mark.parametrize(
-    ("tag", "rules"),
-    [
-        ("wants:" + "x" * 194, [OF_TAG]),
-        ("wants:" + "x" * 200_000, [OF_TAG]),
-        ("wants:" + "x" * 190, [OF_TAG, CHAIN]),
-        ("mem:64GiB", [OF_NUMBER]),
-        ("mem:-1", [OF_NUMBER]),
-        ("mem:" + "9" * 20, [OF_NUMBER]),
-        ("wants:a", [OF_TAG | {"ask": "native:{value.name}"}]),
-    ],
-    ids=lambda each: str(each)[:30],
-)
-def test_plan_holds_a_request_when_its_tag_gives_no_tag(
-    tag: str, rules: list[dict[str, str]], project: Path, run_fleet: RunFleet
-) -> None:
-    trial = Trial(project)
-    provided = f'provides: ["{tag}"]' if len(tag) <= MAX_TAG else "provides: []"
-    text = FLEET.replace('  - {from: mem, ask: "memory_gib>={value}"}', f"  {json.dumps(rules)}")
-    trial.write(text.replace("image: trixie,", f"image: trixie, {provided},"))
-    trial.init()
-    waiting = [{"id": "1", "task": "sbuild", "required": [tag]}]
-    demand = {"demand": {"read_at": "2026-11-21T08:00:00Z", "requests": waiting}}
-    world = {"fleet": "trial", "time": "2026-11-21T08:00:00Z", "queues": {"work": demand}}
-    (project / "world.json").write_text(json.dumps(world), encoding="utf-8")
-
-    plan = json.loads(run_fleet("plan", "--json").stdout)
-
-    (unserved,) = plan["unserved"]
-    assert plan["actions"] == []
-    assert unserved["path"][0] == "derive"
-    assert tag.partition(":")[2][:40] in unserved["because"]
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_worker, ago
 from tests.builders.budgeting import (
-    HOUR,
     MACHINE,
     a_budgeted_fleet,
-    a_busy,
     a_charge,
     a_spent_world,
 )
@@ -67,17 +65,6 @@ def test_unknown_price_drains_no_worker() -> None:
     assert drains(fleet, world) == []
 
 
-def test_budget_of_all_pools_drains_each_pool() -> None:
-    pools = {
-        name: a_pool(provider="desk", machine=MACHINE, provides=[name])
-        for name in ("builders", "more")
-    }
-    workers = [IDLE, a_worker(name=OTHER, pool="more", since=ago(minutes=1))]
-    fleet = a_budgeted_fleet(budgets={"all": DAY}, pools=pools)
-
-    assert drains(fleet, a_spent_world(*workers, charges=[a_charge("10")])) == [FIRST, OTHER]
-
-
 def test_worker_drained_for_one_budget_uses_no_amount_of_another() -> None:
     pools = {
         name: a_pool(provider="desk", machine=MACHINE, provides=[name], budget=budget)
@@ -110,19 +97,3 @@ def test_budget_with_filter_drains_only_workers_of_its_exclusive_tag(
     charge = a_charge("10", tags=("big",), scope="debian")
 
     assert drains(fleet, a_spent_world(IDLE, charges=[charge])) == drained
-
-
-def test_machine_hours_drain_workers_when_used_up() -> None:
-    fleet = a_budgeted_fleet(budgets={"all": {"machine_hours_per_day": 10}})
-
-    assert drains(fleet, a_spent_world(IDLE, charges=[a_charge("0", hours=9)])) == []
-    assert drains(fleet, a_spent_world(IDLE, charges=[a_charge("0", hours=10)])) == [FIRST]
-
-
-def test_figures_of_the_reason_sum_to_the_limit() -> None:
-    world = a_spent_world(a_busy(HOUR).altered(name=FIRST), charges=[a_charge("9")])
-    plan = reconcile(a_budgeted_fleet(DAY), world)
-
-    (today, *_) = plan.budgets
-    assert _workers(plan, "drain") == [FIRST]
-    assert today.reserved >= 1
