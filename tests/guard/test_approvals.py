@@ -118,21 +118,6 @@ def test_approval_does_not_change_share_of_other_pools() -> None:
     assert {action.pool for action in plan.withheld} == {"other"}
 
 
-def test_approved_removals_do_not_count_across_pools() -> None:
-    pools = {name: a_pool(provider="desk", max=27) for name in ("a", "b", "c", "d")}
-    workers = [
-        a_worker(name=f"debian-ci-{pool}-{n}", pool=pool, busy=n > 3)
-        for pool in pools
-        for n in range(1, 31)
-    ]
-    refused = a_sim_fleet(pools=pools)
-    approved = a_sim_fleet(pools=pools, approvals=[an_approval(pool="a", count=3)])
-    world = a_sim_world(*workers)
-
-    assert planned(refused, world).actions == ()
-    assert len(planned(approved, world).actions) == 12
-
-
 def test_approval_of_cost_guard_is_counted_in_machines() -> None:
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk", min=5, max=5)},

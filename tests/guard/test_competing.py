@@ -3,7 +3,7 @@
 from fleet.apply.run import competing_provisioners
 from fleet.guard import guard
 from fleet.model.facts import World
-from fleet.model.plan import Drain, Plan
+from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world
@@ -41,12 +41,6 @@ def test_machines_for_requests_of_a_rival_are_withheld() -> None:
     assert plan.cost_after == 0
 
 
-def test_spare_machine_is_not_a_rival_creation() -> None:
-    plan = planned(fleet_of(max=3, spare=1), rivalled(count=0))
-
-    assert [action.because for action in plan.actions] == ["workers.spare is 1"]
-
-
 def test_spare_machine_is_created_when_a_rival_serves_its_queue() -> None:
     world = rivalled(count=0)
     plan = planned(fleet_of(max=3, spare=1), world)
@@ -64,28 +58,6 @@ def test_approval_of_rival_guard_permits_its_count() -> None:
     assert tells(plan.guards[0].because, "approved", "0", "1", "1")
     assert plan.approvals[0].passes == (plan.actions[0].worker,)
     assert competing_provisioners(rivalled(), plan) == ()
-
-
-def test_drain_is_not_a_rival_creation() -> None:
-    drain = Drain.model_validate(
-        {
-            "pool": "builders",
-            "worker": "debian-ci-builders-0001",
-            "registry": "debian",
-            "reason": "idle-too-long",
-            "cause": "demand",
-            "because": "idle for 20m",
-        }
-    )
-    plan = planned(fleet_of(max=3), rivalled(count=0)).altered(actions=(drain,))
-
-    assert competing_provisioners(rivalled(count=0), plan) == ()
-
-
-def test_no_creation_is_withheld_without_a_rival() -> None:
-    world = a_sim_world(requests=(a_request(),))
-
-    assert len(planned(fleet_of(max=3), world).actions) == 1
 
 
 def test_explain_names_remedy_of_guard_only() -> None:

@@ -1,19 +1,12 @@
 """What guards count and say, to the last figure."""
 
 from decimal import Decimal
-from typing import Any
 
 from fleet.guard import guard
-from fleet.model.plan import Cause, Plan, Reason
+from fleet.model.plan import Cause
 from tests.builders import a_delete, a_plan, a_pool_verdict, a_signature, a_sim_fleet
-from tests.builders.guarding import an_approval, creates, drains, with_guards
+from tests.builders.guarding import creates, drains, with_guards
 from tests.builders.sentences import tells
-
-WARM: dict[str, Any] = {"cause": Cause.CONFIG, "reason": Reason.BELOW_MIN, "cost": Decimal("0.5")}
-
-
-def because_of(plan: Plan) -> list[str]:
-    return [result.because for result in plan.guards]
 
 
 def test_pool_verdict_counts_only_unthrottled_actions() -> None:
@@ -23,12 +16,6 @@ def test_pool_verdict_counts_only_unthrottled_actions() -> None:
     (verdict,) = guard(a_sim_fleet(), a_plan(actions=deletes, pools=(pool,))).pools
 
     assert (verdict.delete, verdict.cost_after) == (20, Decimal("0.5"))
-
-
-def test_plan_without_pools_is_valid_json() -> None:
-    plan = guard(a_sim_fleet(), a_plan())
-
-    assert Plan.model_validate_json(plan.model_dump_json()) == plan
 
 
 def test_mode_observe_is_reported_with_its_key() -> None:
@@ -70,19 +57,6 @@ def test_refusal_across_pools_lists_an_approval_per_pool() -> None:
     assert (result.count, result.of, result.withheld) == (12, 36, 12)
     assert [f"pool: {name}, count: 3" in result.way_out for name in names] == [True] * 4
     assert result.way_out.count(" and - {guard: delete") == 3
-
-
-def test_approved_actions_do_not_count_across_pools() -> None:
-    names = ("arm", "builders", "ppc", "s390x")
-    pools = tuple(a_pool_verdict(pool=name, busy=9) for name in names)
-    actions = tuple(drain for name in names for drain in drains(3, Cause.CONFIG, name))
-    approvals = tuple(an_approval(name, "delete", 3) for name in ("arm", "ppc"))
-    fleet = with_guards(refuse={"delete": {"share": "40%", "count": 5}})
-
-    guarded = guard(fleet, a_plan(actions=actions, pools=pools, approvals=approvals))
-
-    assert {action.pool for action in guarded.actions} == {"arm", "ppc"}
-    assert [len(each.passes) for each in guarded.approvals] == [3, 3]
 
 
 def test_pool_names_guard_that_delays_one_of_two_deletions() -> None:

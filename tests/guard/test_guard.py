@@ -1,7 +1,6 @@
 """What the guards hold back, one sentence per test."""
 
 import re
-from decimal import Decimal
 
 import pytest
 
@@ -35,16 +34,6 @@ def test_throttle_follows_service_order_across_pools() -> None:
     assert [action.pool for action in guarded.withheld] == ["arm", "arm"]
 
 
-def test_cost_after_omits_withheld_actions() -> None:
-    plan = a_plan(
-        actions=creates(12), pools=(a_pool_verdict(busy=0, cost_before=0, cost_after="1.44"),)
-    )
-
-    guarded = guard(a_sim_fleet(), plan)
-
-    assert guarded.cost_after == Decimal("1.2")
-
-
 def test_pool_without_progress_does_not_block_others() -> None:
     pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "builders"))
     sold_out = creates(10, "arm", turn=1)
@@ -76,17 +65,6 @@ def test_remedy_for_removed_pool_names_previously() -> None:
     result = guard(a_sim_fleet(), plan).guards[0]
 
     assert tells(result.way_out, "previously: builders", "approvals")
-
-
-def test_remedy_for_removed_pools_names_previously_of_each() -> None:
-    gone = tuple(
-        a_pool_verdict(pool=each, idle=30, mode="removed") for each in ("arm", "builders")
-    )
-    both = (*drains(6, Cause.CONFIG, "arm"), *drains(6, Cause.CONFIG))
-
-    (across,) = guard(a_sim_fleet(), a_plan(actions=both, pools=gone)).guards
-
-    assert tells(across.way_out, "`previously: arm`", "or", "`previously: builders`")
 
 
 def test_pool_shows_number_of_withheld_deletions() -> None:

@@ -44,15 +44,6 @@ def plan_of(world: World, **pool: object) -> Plan:
     return guard(fleet, reconcile(fleet, world))
 
 
-def test_emptied_registry_is_refused_and_not_throttled() -> None:
-    plan = plan_of(forgetful(*tries()))
-
-    assert plan.actions == ()
-    assert [(g.guard, g.result) for g in plan.guards] == [("delete", "refused")]
-    assert tells(plan.guards[0].because, "10", "10", "builders")
-    assert tells(plan.guards[0].way_out, "lost", "delete")
-
-
 def test_possibly_unseen_workers_are_not_recreated() -> None:
     world = forgetful(*tries(), requests=(a_request(count=3),))
 
@@ -95,14 +86,6 @@ def test_machine_older_than_all_attempts_counts_as_registered() -> None:
 
     assert reason_of(plan_of(forgetful(other)), FIRST) is Reason.REGISTRATION_LOST
     assert reason_of(plan_of(forgetful()), FIRST) is Reason.BOOT_FAILED
-
-
-def test_machine_of_reused_name_is_evaluated_by_its_attempt() -> None:
-    again = an_attempt(worker=FIRST, at=ago(minutes=40), result="starting")
-
-    plan = plan_of(forgetful(*tries(), again))
-
-    assert reason_of(plan, FIRST) is Reason.BOOT_FAILED
 
 
 def test_machine_is_kept_while_its_boot_is_not_overdue() -> None:

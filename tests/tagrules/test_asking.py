@@ -138,32 +138,6 @@ def test_requests_are_judged_separately_when_relevant_values_differ(
     assert replace(shared, origins=()) == replace(alone, origins=()) != replace(first, origins=())
 
 
-def test_requests_are_judged_separately_per_queue_context() -> None:
-    judge = Judge(MANY, {}, TODAY)
-    request = by("user", package="linux")
-
-    judge.ask_of_alike(request, KNOWN)
-
-    assert judge.ask_of_alike(request, QueueContext()) == judge.ask_of(request, QueueContext())
-
-
-@pytest.mark.parametrize(
-    ("fleet", "difference"),
-    [
-        (MANY, {"id": "7"}),
-        (a_fleet(), {"requester": "bob", "task": "lintian", "package": "linux"}),
-        (a_fleet(derive=[{"ask": "x"}]), {"package": "linux"}),
-    ],
-)
-def test_requests_are_judged_once_when_irrelevant_values_differ(
-    fleet: Fleet, difference: dict[str, object]
-) -> None:
-    judge = Judge(fleet, {}, TODAY)
-    other = by("user").altered(**difference)
-
-    assert judge.ask_of_alike(other, KNOWN) is judge.ask_of_alike(by("user"), KNOWN)
-
-
 @pytest.mark.parametrize("provided", [(), ("package:firefox",)])
 def test_shared_origin_names_no_package(provided: tuple[str, ...]) -> None:
     rule = {"match": "debian/.*", "ask": ["power"], "reason": "they need memory"}

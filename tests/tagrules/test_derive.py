@@ -97,21 +97,6 @@ def test_unused_tables_may_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "cycle"),
-    [
-        ([{"tag": "a", "ask": "b"}, {"tag": "b", "ask": "c"}], ()),
-        ([{"tag": "a", "ask": "b"}, {"tag": "b", "ask": "a"}], (0, 1)),
-        ([{"tag": "x:*", "ask": "x:{value}:y"}], (0,)),
-        ([{"from": "p", "ask": "{value}"}, {"tag": "a", "ask": "b"}], ()),
-    ],
-)
-def test_cycle_of_rules_is_found_and_chain_is_accepted(
-    rules: list[object], cycle: tuple[int, ...]
-) -> None:
-    assert find_cycle(a_fleet(derive=rules).derive) == cycle
-
-
-@pytest.mark.parametrize(
     ("rule", "because"),
     [
         ({"ask": "x"}, "every request"),

@@ -40,12 +40,6 @@ def test_every_obstacle_of_a_worker_is_a_mismatch(mismatch: Mismatch) -> None:
     assert mismatch
 
 
-def test_mismatch_is_empty_when_worker_fits() -> None:
-    found = find_mismatch(Ask(frozenset("bc"), frozenset("rst")), BIG)
-
-    assert not found
-
-
 def test_minimum_of_unstated_number_fits_no_worker() -> None:
     ask = Ask(frozenset(), minimums=(("mem", Decimal(0)),))
     offers = {name: Offer(frozenset()) for name in "ab"}
