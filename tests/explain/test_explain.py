@@ -5,12 +5,10 @@ from datetime import date
 import pytest
 
 from fleet.explain.case import Case
-from fleet.explain.pool import explain_pool
-from fleet.explain.request import FIRST_READ
 from fleet.explain.values import Explanation
 from fleet.explain.worker import explain_worker
 from fleet.model.decisions import Served
-from fleet.model.facts import Unknown, World
+from fleet.model.facts import World
 from fleet.planner.step import move_time
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
@@ -24,9 +22,6 @@ def of_request(fleet: Fleet, world: World, name: str = "101") -> Explanation:
     found = explain_request(fleet, world, planned(fleet, world), name)
     assert found is not None
     return found
-
-
-ASKING = a_sim_world(requests=(a_request(),))
 
 
 @pytest.mark.parametrize(("task", "said"), [("sbuild", ("sbuild debian",)), ("", ())])
@@ -76,16 +71,6 @@ def test_request_gets_suggestion_when_next_run_would_not_serve_it() -> None:
     assert "powerful" in step
 
 
-def test_missing_store_is_the_reason_of_all_requests() -> None:
-    lost = Unknown(unknown="there is no store")
-
-    found = of_request(a_sim_fleet(), ASKING.altered(stacks=lost))
-
-    assert tells(found.reasons[0].because, "stacks", "unknown", "store")
-    assert found.reasons[0].by is None
-    assert found.next_steps == (FIRST_READ,)
-
-
 def test_explanation_of_withheld_worker_names_guard() -> None:
     fleet = fleet_with(max=1)
     world = a_sim_world(a_worker(), a_worker(name=SECOND, machine=SECOND))
@@ -97,12 +82,3 @@ def test_explanation_of_withheld_worker_names_guard() -> None:
     assert found is not None
     assert tells(found.headline, "withheld")
     assert ("guards", "refuse", "delete") in [reason.path for reason in found.reasons]
-
-
-def test_explanation_of_missing_name_is_unknown() -> None:
-    fleet, world = a_sim_fleet(), a_sim_world()
-    plan = planned(fleet, world)
-
-    assert explain_request(fleet, world, plan, "x") is None
-    assert explain_pool(Case(fleet, world, plan), "x") is None
-    assert explain_worker(Case(fleet, world, plan), "x") is None

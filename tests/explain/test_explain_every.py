@@ -86,36 +86,3 @@ def test_request_on_unseen_workers_has_its_own_outcome() -> None:
     ((group, _),) = explained(fleet, world)
 
     assert group.verdict == BY_UNSEEN
-
-
-@pytest.mark.parametrize("who", ["submitter", "owner", "scope", "team", "sandbox"])
-def test_limit_of_tag_splits_only_groups_that_require_it(who: str) -> None:
-    limits = {"per": {who: 1}}
-    tags = {"power": {"on_demand": True, "exclusive": True, "limits": limits}}
-    teams = {"red": {"scopes": ["u0"]}, "blue": {"scopes": ["u1"]}}
-    fleet = a_sim_fleet(
-        tags=tags,
-        teams=teams,
-        pools={
-            "builders": a_pool(provider="desk", max=0),
-            "big": a_pool(provider="desk", max=0, provides=["power"]),
-        },
-    )
-    requests = (
-        a_request(
-            id=f"{required}{user}",
-            required=[required],
-            requester=f"u{user}",
-            owner=f"u{user}",
-            scope=f"u{user}",
-            sandbox=f"u{user}",
-        )
-        for required in ("amd64", "power")
-        for user in (0, 1)
-    )
-    world = a_sim_world(requests=tuple(requests))
-
-    groups = [(each.signature.required, len(each.keys)) for each, _ in explained(fleet, world)]
-
-    assert [count for required, count in groups if required == ("amd64",)] == [2]
-    assert [count for required, count in groups if required == ("power",)] == [1, 1]

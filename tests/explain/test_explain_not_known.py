@@ -1,7 +1,5 @@
 """What explain says of unknown figures: never a zero."""
 
-import re
-
 from fleet.explain.case import Case
 from fleet.explain.pool import explain_pool
 from fleet.explain.request import FIRST_READ
@@ -34,19 +32,6 @@ def test_explanation_has_every_known_figure() -> None:
     machines, cost = facts_of()
     assert tells(machines, "1 busy", "0 idle", "0 starting", "0 other", "0", "0", "0")
     assert tells(cost, "0.12 EUR/h", "0.12", "0.12 EUR/h")
-
-
-def test_machines_and_cost_of_pool_are_unknown_without_provider() -> None:
-    machines, cost = facts_of("machines", "workers", "cost", "price")
-    assert tells(machines, "unknown", "0", "0", "0")
-    assert tells(cost, "unknown", "unknown")
-    assert re.findall(r"\d+", machines + cost) == ["0", "0", "0"]
-
-
-def test_machines_without_registry_are_only_counted() -> None:
-    machines, _ = facts_of("workers")
-
-    assert tells(machines, "1 machine", "unknown")
 
 
 def test_machines_and_demand_of_pool_are_unknown_without_store() -> None:

@@ -1,7 +1,6 @@
 """When each waiting request is expected to start, in the queue's own order."""
 
 from collections import Counter
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from fleet.model.facts import Request, World
 from fleet.planner.forecast import Forecast, forecast
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.decisions import Case, read_cases, world_of
 from tests.builders.sentences import tells
 from tests.rigs.golden_plans import PLANS, load_fleet, load_world
@@ -81,12 +80,6 @@ def test_request_with_denied_stored_tag_never_starts() -> None:
     assert expected(fleet, world.altered(queues=queues)).starts == {}
 
 
-def test_expected_start_is_after_time_of_world() -> None:
-    found = expected(one_worker(), a_sim_world(a_worker(), requests=three()))
-
-    assert found.start_of("debian/3") == NOW + timedelta(minutes=20)
-
-
 def of_powerful(fleet: Fleet, *, limits: dict[str, object]) -> Forecast:
     """Return when three builds start that ask for a tag with these limits."""
     requests = tuple(
@@ -102,25 +95,12 @@ def of_powerful(fleet: Fleet, *, limits: dict[str, object]) -> Forecast:
     return expected(limited, a_sim_world(requests=requests))
 
 
-def test_request_with_planned_machine_starts_on_it() -> None:
-    found = of_powerful(one_worker(), limits={"per": {"owner": 1}, "total": 2})
-
-    assert found.starts == {"debian/1": 90, "debian/3": 90}
-
-
 def test_start_of_limited_request_is_unknown_to_the_forecast() -> None:
     found = of_powerful(one_worker(), limits={"per": {"owner": 1}, "total": 2})
 
     assert list(found.not_known) == ["debian/2"]
     said = found.not_known["debian/2"]
     assert tells(said, "tags.powerful.limits.total")
-
-
-def test_limit_of_zero_has_no_capacity() -> None:
-    found = of_powerful(one_worker(), limits={"total": 0})
-
-    assert found.starts == {}
-    assert tells(found.not_known["debian/3"], "tags.powerful.limits.total")
 
 
 def test_start_is_unknown_when_a_request_is_late_by_its_own_limit() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.history import SlotGrid, fold, history_of, sample_of, span_of
+from fleet.explain.history import SlotGrid, fold, history_of, sample_of
 from fleet.model.history import MomentFigures, RunSample
 from fleet.model.plan import Estimate
 from tests.builders import NOW, a_fleet, a_plan, a_pool, a_pool_verdict, a_signature
@@ -73,19 +73,6 @@ def test_waiting_is_unknown_when_queue_was_partly_read() -> None:
     assert sample.pools["builders"].waiting is None
 
 
-def test_sample_is_empty_for_plan_without_pools() -> None:
-    assert sample_of(a_fleet(), a_plan(pools=())).fleet == NOTHING
-
-
-def test_slots_start_at_multiples_of_their_length_and_reach_now() -> None:
-    now = NOW + timedelta(minutes=7)
-
-    span = span_of(a_fleet(), now - timedelta(days=1), now, length=HOUR)
-
-    assert (span.start, span.slots) == (NOW - timedelta(days=1), 25)
-    assert span.end == NOW + HOUR
-
-
 def test_slot_has_average_machines_and_maximum_waiting() -> None:
     half = NOW + HOUR / 2
     samples = [(NOW, NOTHING._replace(busy=2, waiting=9)), (half, NOTHING._replace(nanos=10**9))]
@@ -96,12 +83,6 @@ def test_slot_has_average_machines_and_maximum_waiting() -> None:
     assert (second.busy, second.waiting, second.rate) == (0.0, 0, 1.0)
     assert third.rate == 1.0
     assert (fourth.busy, fourth.waiting, fourth.rate) == (None, None, None)
-
-
-def test_sample_before_first_slot_counts_in_it() -> None:
-    slots = fold([(NOW - HOUR, NOTHING._replace(idle=4))], FOUR_HOURS)
-
-    assert [slot.idle for slot in slots] == [4.0, None, None, None]
 
 
 def test_slot_average_omits_unknown_part() -> None:
@@ -169,13 +150,6 @@ def test_history_starts_with_the_first_sample(
     assert found.fleet.fine[0].busy == 0
 
 
-def test_history_without_samples_is_a_week_of_unknown_slots() -> None:
-    found = history_of(a_fleet(), a_plan(time=NOW), [])
-
-    assert {slot.busy for slot in found.fleet.fine} == {None}
-    assert found.fleet.span.start == NOW - days(7)
-
-
 figures = st.builds(
     MomentFigures, *[st.none() | st.integers(0, 10**6)] * len(MomentFigures._fields)
 )
@@ -206,7 +180,3 @@ def test_repeated_equal_sample_changes_no_slot(
     for one, two in zip(once, twice, strict=True):
         assert [each is None for each in one] == [each is None for each in two]
         assert one.waiting == two.waiting
-
-
-def test_first_sample_without_history_is_a_gap() -> None:
-    assert {slot.busy for slot in fold([], FOUR_HOURS)} == {None}

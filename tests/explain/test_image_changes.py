@@ -47,12 +47,6 @@ def rented(kind: str, seconds: int) -> Rental:
     return Rental(provider="hetzner", type=kind, location="fsn1", seconds=seconds)
 
 
-def test_image_is_not_due_when_contents_are_equal() -> None:
-    head = a_fleet_of(promote="manual", rebuild={"every": "7d"})
-
-    assert find_image_changes(a_fleet_of(), head, a_sim_world(), PLAN) == ()
-
-
 def test_changed_recipe_replaces_machines_of_its_pools() -> None:
     found = change()
 

@@ -1,9 +1,7 @@
 """What a build on a powerful machine costs, and what it would without the allow-list."""
 
-import re
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 from fleet.explain.powerful import PowerfulBuild, powerful_builds
 from fleet.explain.worker import facts_of_workers
@@ -21,7 +19,6 @@ from tests.builders import (
     a_world,
     ago,
 )
-from tests.rigs.process import RunFleet
 
 NAME = "debian-ci-powerful-0001"
 POOLS: dict[str, object] = {
@@ -99,42 +96,3 @@ def test_powerful_build_is_not_compared_with_pool_of_other_queue() -> None:
     (build,) = builds(durations={"sbuild": DAY}, pools=pools, queues=queues)
 
     assert build.elsewhere is None
-
-
-FLEET = """\
-fleet: debian-ci
-providers:
-  hetzner: {kind: hcloud, location: fsn1, token: {env: HCLOUD_TOKEN}}
-queues:
-  debian:
-    {kind: debusine, url: "https://debusine.example.org", scopes: [debian], token: {env: TOKEN}}
-images:
-  trixie: {suite: trixie, architecture: amd64}
-pools:
-  builders: {provider: hetzner, machine: ccx33, image: trixie, workers: {max: 3}}
-  powerful:
-    provider: hetzner
-    machine: ccx63
-    image: trixie
-    workers: {max: 3}
-    provides: [extra_powerful]
-powerful:
-  - {match: "debian/.*/chromium", ask: [extra_powerful]}
-durations:
-  sbuild: [{match: chromium, takes: 24h, machine: ccx63, cores: 48}]
-"""
-
-
-def test_money_page_shows_powerful_builds(project: Path, run_fleet: RunFleet) -> None:
-    (project / "fleet.yaml").write_text(FLEET, encoding="utf-8")
-    world = a_powerful_world("extra_powerful").model_dump_json()
-    (project / "world.json").write_text(world, encoding="utf-8")
-
-    done = run_fleet("status", "--world", "world.json", "--site", "public")
-
-    assert done.returncode == 0, done.stderr
-    page = (project / "public/-/status/money/index.html").read_text(encoding="utf-8")
-    row = page[page.index('id="powerful"') :].partition("</tr>\n</tbody>")[0]
-    text = " ".join(re.sub(r"<[^>]+>", " ", row).split())
-    assert f" chromium {NAME} (ccx63) 6 h 2026-11-22 02:00 UTC 8.21 32.85 " in text
-    assert text.endswith(" builders (ccx33): 9.80 EUR in 1d 18h")

@@ -1,7 +1,6 @@
 """What a rule of the allow-list matches of what was recorded, and what that costs."""
 
 from datetime import timedelta
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from fleet.explain.costs import BuildCosts
 from fleet.explain.reach import RuleReach, find_reach
 from fleet.guard import guard
 from fleet.model.facts import Request, World
-from fleet.model.prices import Tariff, bill
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool, PowerfulRule
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world
@@ -150,40 +148,6 @@ def test_rule_cost_uses_speed_of_each_type() -> None:
     assert two.cost == other.cost
     assert two.cost is not None
     assert two.cost <= one.cost
-
-
-def test_rule_cost_ignores_pools_that_do_not_fit() -> None:
-    alone = rule_cost(two_pools())
-    for more in (
-        {"machine": {"type": "cax41", "price": "0.01 EUR/h"}, "image": "arm"},
-        {"machine": {"type": "ccx63", "price": "0.01 EUR/h"}, "serves": ["other"]},
-        {"machine": {"type": "ccx63", "price": "0.01 EUR/h"}, "requires": ["task:x"]},
-    ):
-        cheap = a_pool(**{"provider": "desk", "provides": ["big"]} | more)
-        images = a_sim_fleet().images | {"arm": {"suite": "trixie", "architecture": "arm64"}}
-        queues = a_sim_fleet().queues | {"other": {"kind": "world", "path": "world.json"}}
-
-        rule = rule_cost(two_pools() | {"cheap": cheap}, images=images, queues=queues)
-
-        assert rule.cost == alone.cost
-
-
-def test_rule_has_cost_of_its_builds_without_it() -> None:
-    rule = rule_cost(two_pools())
-
-    assert rule.cost is not None
-    assert rule.cost_before is not None
-    tail = 90 + 15 * 60 + 2 * 600
-    assert rule.cost_before == bill(Tariff(Decimal("0.0777")), 26 * 3600 + tail)
-    assert rule.cost > rule.cost_before
-
-
-def test_rule_cost_has_complete_billed_hours() -> None:
-    provider = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
-
-    rule = rule_cost(two_pools(), providers=provider)
-
-    assert rule.cost_before == 27 * Decimal("0.0777")
 
 
 def test_rule_cost_is_absent_when_builds_miss_the_deadline() -> None:

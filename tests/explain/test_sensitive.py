@@ -88,20 +88,10 @@ def test_edit_is_sensitive_as_in_its_case(case: Block) -> None:
         assert kinds(head, base) == ([] if back == "nothing" else [back])
 
 
-def test_tag_forbidden_by_wider_rule_is_not_sensitive() -> None:
-    said = {"exclusive": True, "asked_by": ["rules"]}
-
-    assert kinds({"tags": {"b*": said, "big": said}}, {"tags": {"b*": said}}) == []
-
-
 def test_narrower_tag_rule_that_lifts_a_limit_is_sensitive() -> None:
     lifted = {"tags": {"b*": TAG, "big": {"exclusive": False, "limits": TAG["limits"]}}}
 
     assert kinds({"tags": {"b*": TAG}}, lifted) == ["exclusive-removed tags.big.exclusive"]
-
-
-def test_removed_provider_or_queue_is_not_sensitive() -> None:
-    assert kinds(PARTS["queue"] | PARTS["hooks"], {"queues": {}, "providers": {}}) == []
 
 
 def test_raised_limits_of_a_pool_are_sensitive() -> None:
@@ -157,12 +147,6 @@ def test_removed_pool_has_unknown_count_when_provider_is_silent() -> None:
     (edit,) = found(base, a_sim_fleet(pools={}), a_sim_world().altered(**silent))
 
     assert (edit.kind, edit.count, edit.busy) == ("pool-removed", None, None)
-
-
-def test_removed_pool_without_machines_is_not_sensitive() -> None:
-    base = a_sim_fleet(pools={"builders": a_pool(provider="desk")})
-
-    assert found(base, a_sim_fleet(pools={})) == ()
 
 
 def test_rule_is_sensitive_when_it_matches_more() -> None:

@@ -22,9 +22,7 @@ from fleet.model.facts import Attempt, Demand, Ledger, World
 from fleet.model.plan import Plan
 from fleet.reconcile import reconcile_unsealed
 from fleet.schema.findings import yaml_key
-from fleet.schema.model import Fleet, PowerfulRule
-from fleet.tagrules.allow import matches_name
-from fleet.tagrules.names import names_of
+from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
     a_guard_result,
@@ -42,7 +40,7 @@ from tests.builders import (
 )
 from tests.builders.decisions import Case, read_cases, world_of
 from tests.builders.explaining import explain_request
-from tests.builders.queue_worlds import a_debusine_fleet, a_debusine_world, planned
+from tests.builders.queue_worlds import planned
 from tests.builders.sentences import tells
 
 KEY = "debian/101"
@@ -99,48 +97,10 @@ def test_last_request_has_the_suggestions_of_its_case(case: Case) -> None:
     assert " ".join(" / ".join(found).split()) == case.decisions.replace("nothing", "")
 
 
-def test_unknown_request_has_no_suggestion() -> None:
-    assert steps(a_sim_fleet(), ASKING, "debian/9") == []
-
-
-def test_suggestion_is_next_run_while_enrolled_worker_boots() -> None:
-    enrolled = a_worker(state="enrolled", since=None, last_seen=None)
-    asking = tuple(a_request(id=str(n), pending_since=ago(minutes=9 - n)) for n in (1, 2))
-    world = a_debusine_world(enrolled, requests=asking, age=60)
-
-    assert steps(a_debusine_fleet(max_starting=1), world, "debian/2")[0].endswith("1 runs")
-
-
-def test_suggestion_with_one_edit_precedes_two_edits() -> None:
-    both = {
-        "arm": a_pool(provider="desk", provides=["gpu"], mode="drain"),
-        "builders": a_pool(provider="desk"),
-    }
-    request = a_request(required=("big", "gpu"))
-
-    assert steps(a_sim_fleet(pools=both), a_sim_world(requests=(request,))) == [
-        "pools.builders.provides: [] -> [big, gpu]"
-    ]
-
-
-def test_suggested_tag_is_written_as_yaml() -> None:
-    (found,) = remedies(a_sim_fleet(), a_sim_world(requests=(a_request(required=("gpu",)),)))
-
-    assert found.suggestion.changes[0].yaml == "pools: {builders: {provides: [gpu]}}"
-
-
 def out_of_stock(number: int, minutes: int) -> Attempt:
     worker = f"debian-ci-builders-{number:04}"
     at = ago(minutes=minutes)
     return an_attempt(worker=worker, image="trixie", at=at, result="out-of-stock")
-
-
-def test_suggested_wait_lasts_until_end_of_backoff() -> None:
-    attempts = tuple(out_of_stock(number, minutes=number) for number in (1, 2, 3))
-
-    assert steps(a_sim_fleet(), a_sim_world(requests=(a_request(),), attempts=attempts)) == [
-        "wait 08:11"
-    ]
 
 
 def test_suggestions_wait_or_permit_boot_of_failing_image() -> None:
@@ -162,18 +122,6 @@ def test_suggestions_wait_or_permit_boot_of_failing_image() -> None:
     assert found[-1] == "guards.boot_failures.stop_after: 3 -> 4"
 
 
-def test_suggestion_names_request_that_would_wait_instead() -> None:
-    fleet = a_sim_fleet(pools=pools(max=2), tags={"powerful": {"exclusive": True}})
-    world = a_sim_world(
-        requests=(a_request(required=("powerful",), priority=-1), a_request(id="7", priority=1))
-    )
-
-    found = remedies(fleet, world)
-
-    assert found[0].suggestion.harms == ("debian/7",)
-    assert format_steps(found[0].suggestion) == ("pools.builders.provides: [] -> [powerful]")
-
-
 def test_long_queue_is_replanned_less_often() -> None:
     many = a_sim_world(
         queues={"debian": a_reading(*(a_request(id=str(n)) for n in range(10_000)))}
@@ -192,23 +140,6 @@ def test_suggested_edit_changes_only_its_key() -> None:
 
     assert after == a_sim_fleet(pools=pools(max=1))
     assert fleet.pools["builders"] != after.pools["builders"]
-
-
-@pytest.mark.parametrize("scope", ["debian", "de.b+ian"])
-def test_suggestion_adds_build_to_allow_list(scope: str) -> None:
-    fleet = a_sim_fleet(
-        pools={"powerful": a_pool(provider="desk", provides=["extra_powerful"])},
-        tags={"extra_powerful": {"on_demand": True, "exclusive": True, "asked_by": ["rules"]}},
-    )
-    chromium = a_request(scope=scope, workspace="base", task_data={}, package="chromium")
-    names = names_of(chromium)
-
-    first, *_ = remedies(fleet, a_sim_world(requests=(chromium,)))
-
-    (edit,) = first.edits
-    assert isinstance(edit.new, PowerfulRule)
-    assert (edit.path, edit.new.ask) == (("powerful", 0), ["extra_powerful"])
-    assert [name for name in names if matches_name(edit.new, name)] == [names[0]]
 
 
 REFUSED = a_plan(
@@ -249,18 +180,6 @@ def test_suggestions_have_one_wait_during_a_shortage() -> None:
 
     waits = [each.wait for each in found.suggestions if each.wait]
     assert [(wait.until, wait.assumed) for wait in waits] == [(None, found.assumed)]
-
-
-LIMITED = {"big": {"limits": {"per": {"submitter": 1}}}}
-
-
-def test_reason_has_time_at_which_a_tag_is_waived() -> None:
-    fleet = a_sim_fleet(tags={"big": {"otherwise": {"after": "30m", "drop": True}}})
-    world = a_sim_world(requests=(a_request(required=("big",), pending_since=ago(minutes=10)),))
-
-    found = explained(fleet, world, KEY)
-
-    assert any(tells(each.because, "big", "2026-11-21 08:20") for each in found.reasons)
 
 
 def test_suggestions_of_a_request_need_at_most_ten_plans(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,31 +38,6 @@ def test_group_of_served_requests_has_their_outcome() -> None:
     assert alone.groups[0].why == only.why
 
 
-def test_few_waiting_requests_are_each_explained() -> None:
-    found = waits(a_sim_fleet(), *(a_request(id=str(n)) for n in range(1, 6)))
-
-    assert sorted(found.explained) == [f"debian/{n}" for n in range(1, 6)]
-    first, other = found.explained["debian/4"], found.explained["debian/5"]
-    (change,) = first.suggestions[0].changes
-    assert (change.path, change.new) == (("pools", "builders", "workers", "max"), "4")
-    assert (other.name, other.like) == ("debian/5", "debian/4")
-    (change,) = other.suggestions[0].changes
-    assert (change.path, change.new) == (("pools", "builders", "workers", "max"), "5")
-    assert (other.plain[0], other.path) == (first.plain[0], first.path)
-
-
-def test_each_of_many_requests_has_an_answer() -> None:
-    requests = [
-        a_request(id=str(n), pending_since=ago(minutes=100 - n), priority=n % 3) for n in range(60)
-    ]
-
-    found = waits(a_sim_fleet(), *requests, most=1)
-
-    assert found.explained.keys() == {f"debian/{n}" for n in range(60)}
-    assert all(answer.plain for answer in found.explained.values())
-    assert sum(bool(answer.reasons) for answer in found.explained.values()) == 2
-
-
 def test_running_builds_have_user_and_expected_end() -> None:
     work = {
         "task": "sbuild",
@@ -91,12 +66,3 @@ def test_request_is_late_after_target_wait_or_an_hour() -> None:
         late[name] = (group.long_seconds, group.is_long(group.requests[0], now))
 
     assert late == {"none": (3600, False), "50m": (3000, False), "30m": (1800, True)}
-
-
-def test_list_and_explanation_have_same_expected_start() -> None:
-    fleet = a_sim_fleet(guards={"throttle": {"create": {"share": "50%", "count": 2}}})
-
-    found = waits(fleet, *(a_request(id=str(n), expected_seconds=1200) for n in range(1, 6)))
-
-    starts = {each.key: each.start for group in found.groups for each in group.requests}
-    assert {key: found.explained[key].expected for key in starts} == starts

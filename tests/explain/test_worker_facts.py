@@ -45,16 +45,6 @@ def test_work_of_worker_has_package_start_and_cost_so_far() -> None:
     assert told.work_cost == Decimal("0.1114")
 
 
-def test_machine_of_last_month_is_billed_for_both_months() -> None:
-    world = a_building_world(a_worker())
-    listing = a_listing(a_machine(created_at=ago(days=40)))
-
-    told = facts(a_fleet(), world.altered(providers={"hetzner": listing}))
-
-    # Twenty days of each month are below what a month costs at most, 624 hours.
-    assert told.cost_so_far == 40 * 24 * Decimal("0.2227")
-
-
 def test_unknown_facts_are_not_reported() -> None:
     world = a_building_world(a_worker(busy=True), type="ccx99")
 
