@@ -6,26 +6,14 @@ from decimal import Decimal
 
 from fleet.model.plan import BudgetVerdict, Plan
 from fleet.report.document import Form, Table
-from fleet.report.json import plan_to_json, status_to_json
+from fleet.report.json import status_to_json
 from fleet.report.plan import plan_to_markdown
 from fleet.report.status import budgets_section
 from fleet.site.files import Shown, site
 from tests.builders import a_plan
 from tests.builders.budgeting import a_budget_verdict
-from tests.builders.sentences import tells
 from tests.rigs.shown import plan_to_text, status_to_text
 
-PASSED = a_budget_verdict(
-    budget="debian",
-    path=("budgets", "debian", "machine_hours_per_day"),
-    unit="machine hours",
-    limit=40,
-    spent=0,
-    reserved=44,
-    planned=0,
-    coming=True,
-    exceeded=True,
-)
 SILENT = a_budget_verdict(period="month", spent={"unknown": "no store"})
 
 
@@ -50,29 +38,6 @@ def test_plan_text_shows_spent_and_remaining_budget() -> None:
         "Budgets                          when   spent  reserved  planned  left      limit\n"
         "  pools.builders.budget.per_day  today   3.50      1.50     1.00  4.00  10.00 EUR\n"
     ) in text
-
-
-def test_plan_without_budgets_shows_none() -> None:
-    assert "Budgets" not in plan_to_text(plan_with(), colour=False)
-    assert "Budgets" not in plan_to_markdown(plan_with())
-    assert "Budgets" not in site(Shown(plan_with()))["index.html"]
-
-
-def test_next_period_is_shown_when_its_limit_is_exceeded() -> None:
-    quiet = a_budget_verdict(coming=True)
-
-    assert names(a_budget_verdict(), quiet, PASSED) == [
-        ("pools.builders.budget.per_day", "today"),
-        ("budgets.debian.machine_hours_per_day", "tomorrow"),
-    ]
-
-
-def test_exceeded_budget_has_a_note() -> None:
-    text = plan_to_text(plan_with(PASSED), colour=False)
-
-    assert rows(PASSED)[0][-1]
-    assert rows(PASSED)[0][-1] in text
-    assert re.search(r" 44.00 +0.00 +0.00 +40.00 machine hours\n", text)
 
 
 def test_unknown_spending_is_never_shown_as_zero() -> None:
@@ -103,12 +68,6 @@ def test_tightest_of_many_budgets_are_shown_in_order() -> None:
     ]
 
 
-def test_text_counts_omitted_budgets() -> None:
-    many = [a_budget_verdict(path=("budgets", f"b{n}", "per_day")) for n in range(14)]
-
-    assert tells(plan_to_text(plan_with(*many), colour=False), "  … ", "2 budgets")
-
-
 def test_markdown_and_pages_have_every_budget_in_order() -> None:
     many = [
         a_budget_verdict(path=("budgets", f"b{n}", "per_day"), spent=Decimal(n) / 100)
@@ -125,16 +84,6 @@ def test_markdown_and_pages_have_every_budget_in_order() -> None:
     assert "… and" not in text
 
 
-def test_markdown_has_a_table_of_budgets() -> None:
-    text = plan_to_markdown(plan_with(a_budget_verdict()))
-
-    assert "#### Budgets" in text
-    assert (
-        "| `pools.builders.budget.per_day` | today | 3.50 | 1.50 | 1.00 | 4.00 | 10.00 EUR |"
-        in text
-    )
-
-
 def test_status_and_site_show_budgets() -> None:
     plan = plan_with(a_budget_verdict())
 
@@ -142,11 +91,3 @@ def test_status_and_site_show_budgets() -> None:
     page = site(Shown(plan))["index.html"]
     assert '<th scope="row">pools.builders.budget.per_day</th>' in page
     assert '<td data-label="Left" class="number">4.00</td>' in page
-
-
-def test_json_has_every_period_and_round_trips() -> None:
-    plan = plan_with(a_budget_verdict(), a_budget_verdict(coming=True), SILENT)
-
-    assert Plan.model_validate_json(plan_to_json(plan)) == plan
-    told = json.loads(status_to_json(plan))["budgets"]
-    assert [each["left"] for each in told] == ["4.0000", "4.0000", {"unknown": "no store"}]

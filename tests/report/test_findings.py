@@ -71,12 +71,6 @@ def test_tabs_and_wide_characters_do_not_shift_the_caret(
     assert lines[2:] == [shown, caret]
 
 
-def test_wide_characters_get_wide_carets() -> None:
-    lines = rendered("a: 日本\n", Finding("some-rule", "wrong", ("a",)))
-
-    assert lines[3] == "  |    ^^^^"
-
-
 def test_long_line_is_cut_around_the_caret() -> None:
     text = f"a: [{'x' * 500}, here, {'y' * 500}]\n"
 
@@ -92,15 +86,6 @@ def test_multiline_value_is_underlined_on_first_line() -> None:
     lines = rendered("a: {b: 1,\n  c: 2}\n", Finding("some-rule", "wrong", ("a",)))
 
     assert lines[2:] == ["1 | a: {b: 1,", "  |    ^^^^^^"]
-
-
-def test_colour_marks_the_rule_only() -> None:
-    document = written("a: 1\n")
-    finding = document.locate(Finding("some-rule", "wrong", ("a",)))
-
-    text = to_text([finding], document, colour=True)
-
-    assert text.startswith("fleet.yaml:1:4: \x1b[31merror[some-rule]\x1b[0m wrong\n")
 
 
 @pytest.mark.parametrize(
@@ -157,20 +142,6 @@ def test_json_has_all_fields_of_a_finding() -> None:
     }
 
 
-def test_code_quality_issue_has_required_fields() -> None:
-    finding = written("a: 1\n").locate(Finding("some-rule", "wrong", ("a",), hint="do that"))
-
-    (issue,) = json.loads(to_gitlab([finding]))
-
-    assert len(issue.pop("fingerprint")) == 32
-    assert issue == {
-        "description": "wrong (do that)",
-        "check_name": "some-rule",
-        "severity": "major",
-        "location": {"path": "fleet.yaml", "lines": {"begin": 1}},
-    }
-
-
 def test_fingerprint_is_stable_when_lines_move() -> None:
     finding = Finding("some-rule", "wrong", ("a",))
     before, after = written("a: 1\n"), written("b: 2\n\na: 1\n")
@@ -189,13 +160,3 @@ def test_two_findings_of_one_kind_have_two_fingerprints() -> None:
     prints = {issue["fingerprint"] for issue in json.loads(to_gitlab(findings))}
 
     assert len(prints) == 2
-
-
-def test_finding_without_line_shows_no_snippet() -> None:
-    document = read_document("fleet.yaml", FakeFiles({}))
-
-    first, hint = to_text(document.findings, document).splitlines()
-
-    assert first.startswith("fleet.yaml:1:1: error[unreadable-file] ")
-    assert hint.startswith("  = hint: ")
-    assert tells(hint, "--file")

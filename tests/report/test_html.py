@@ -7,16 +7,11 @@ from fleet.report.document import (
     Block,
     Column,
     ColumnKind,
-    Items,
-    Line,
-    Lines,
     Section,
     Style,
     StyledText,
     Table,
     Title,
-    bold,
-    facts,
     line,
     row,
 )
@@ -65,22 +60,6 @@ def test_rows_of_a_group_have_a_heading_with_an_id() -> None:
     assert '<td data-label="Type" class="fold">cax41</td>' in page
 
 
-def test_facts_have_no_headings() -> None:
-    page = drawn(Section("Machine", [facts(("State", "busy"), ("Tags", Lines(["a", "b"])))]))
-
-    assert '<tr><th scope="row">State</th><td>busy</td></tr>' in page
-    assert "<td>a<br>b</td>" in page
-    assert "<thead>" not in page
-
-
-def test_current_page_is_marked_in_the_navigation() -> None:
-    own, below = (drawn(path=path) for path in ("w/index.html", "w/w-1/index.html"))
-
-    assert 'aria-current="page">Workers' in own
-    assert 'aria-current="true">Workers' in below
-    assert "aria-current" not in drawn()
-
-
 BAR = Bar((("busy", 25.0), ("idle", 50.0)))
 
 
@@ -89,12 +68,3 @@ def test_bar_is_drawn_only_in_html() -> None:
 
     assert '<rect class="idle" x="25.0" width="50.0" height="8"/>' in drawn(table)
     assert "25" not in document_to_text([table]) + document_to_markdown([table])
-
-
-def test_figure_that_is_a_text_is_smaller() -> None:
-    figures: list[Line] = [line(*bold("1,250.5"), "EUR"), line(*bold("unknown"), "workers")]
-
-    page = drawn(Items(figures, has_figures=True))
-
-    assert "<strong>1,250.5</strong> <span>EUR</span>" in page
-    assert '<strong class="words">unknown</strong> <span>workers</span>' in page

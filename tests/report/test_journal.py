@@ -1,7 +1,5 @@
 """How the runs of a store read."""
 
-import re
-
 from fleet.report.outcome import format_begun, run_to_text, run_to_value
 from tests.builders import a_stack_outcome, an_outcome
 from tests.builders.sentences import tells
@@ -26,16 +24,6 @@ def test_run_counts_the_results_of_its_pools_worst_first() -> None:
 
     counts = ("1 failed", "1 refused", "1 applied", "1 unchanged", "1", "guards")
     assert tells(text, *_TIMES.values(), "plan 0123456789ab", *counts)
-
-
-def test_run_without_pools_has_no_results() -> None:
-    text = run_to_text(a_run(an_outcome().model_dump_json()), running=False)
-
-    before, plan, counts = text.partition("plan 0123456789ab: ")
-    assert plan
-    assert tells(before, *_TIMES.values())
-    assert counts
-    assert not re.search(r"\d", counts)
 
 
 def test_forgotten_machine_is_named_without_plan() -> None:

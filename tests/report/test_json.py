@@ -6,12 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.explain.values import Explanation
 from fleet.model.decisions import Decision, NoMachineReason
-from fleet.model.history import Outcome
 from fleet.model.plan import Blocked, Plan
-from fleet.report.json import plan_to_json, plan_to_lines, status_to_json, value_to_json
-from fleet.report.status import Status
+from fleet.report.json import plan_to_json, plan_to_lines
 from tests.builders import (
     NOW,
     a_create,
@@ -21,13 +18,10 @@ from tests.builders import (
     a_plan,
     a_pool_verdict,
     a_signature,
-    a_stack_outcome,
     a_warning,
     a_worker_verdict,
-    an_outcome,
     an_unserved,
 )
-from tests.builders.telling import an_explanation
 
 
 def _a_full_plan() -> Plan:
@@ -42,36 +36,6 @@ def _a_full_plan() -> Plan:
         unknown=("queue copr: no answer",),
         warnings=(a_warning(),),
     )
-
-
-def test_plan_survives_json() -> None:
-    plan = _a_full_plan()
-
-    assert Plan.model_validate_json(plan_to_json(plan)) == plan
-
-
-def test_outcome_survives_json() -> None:
-    outcome = an_outcome(a_stack_outcome(), a_stack_outcome(result="failed", error="no stock"))
-
-    assert Outcome.model_validate_json(value_to_json(outcome)) == outcome
-
-
-def test_status_survives_json() -> None:
-    text = status_to_json(_a_full_plan())
-
-    assert json.loads(text) == Status.model_validate_json(text).model_dump(mode="json")
-
-
-def test_explanation_survives_json() -> None:
-    explanation = an_explanation()
-
-    assert Explanation.model_validate_json(value_to_json(explanation)) == explanation
-
-
-def test_json_is_the_same_when_read_and_written_again() -> None:
-    text = plan_to_json(_a_full_plan())
-
-    assert plan_to_json(Plan.model_validate_json(text)) == text
 
 
 def test_json_is_independent_of_order_of_names() -> None:

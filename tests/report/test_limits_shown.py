@@ -10,7 +10,6 @@ from tests.builders import a_plan
 from tests.rigs.shown import plan_to_text
 
 PER_SUBMITTER = ("tags", "extra_powerful", "limits", "per", "submitter")
-TOTAL = ("tags", "extra_powerful", "limits", "total")
 
 
 def a_limit(who: str | None = "ada", **overrides: object) -> LimitVerdict:
@@ -29,28 +28,6 @@ def shown(*limits: LimitVerdict) -> list[str]:
     (table,) = limits_section(limits).blocks
     assert isinstance(table, Table)
     return [str(row.cells[1]) for row in table.rows if row.form is Form.ALL]
-
-
-def test_plan_text_shows_limit_of_each_user() -> None:
-    both = plan_with(a_limit(None, path=TOTAL, limit=10, waiting=3), a_limit(given=1))
-
-    told = plan_to_text(both, colour=False).split("\n\n")[-1]
-    assert [row.split() for row in told.splitlines()] == [
-        ["Limits", "for", "in", "use", "new", "waiting", "max"],
-        ["tags.extra_powerful.limits.total", "all", "1", "0", "3", "10"],
-        ["tags.extra_powerful.limits.per.submitter", "ada", "1", "1", "0", "2"],
-    ]
-
-
-def test_markdown_shows_limits() -> None:
-    assert "| `tags.extra_powerful.limits.per.submitter` | ada | 1 | 0 | 0 | 2 |" in (
-        plan_to_markdown(plan_with(a_limit()))
-    )
-
-
-def test_plan_without_limits_shows_none() -> None:
-    assert "Limits" not in plan_to_text(plan_with(), colour=False)
-    assert "Limits" not in plan_to_markdown(plan_with())
 
 
 def test_limits_with_waiting_requests_are_shown_first() -> None:

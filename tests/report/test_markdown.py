@@ -18,9 +18,9 @@ from fleet.report.document import (
 )
 from fleet.report.markdown import code, document_to_markdown, sentence
 from fleet.report.plan import plan_to_markdown
-from tests.builders import a_create, a_delete, a_drain, a_plan, a_pool_verdict
+from tests.builders import a_create, a_delete, a_plan
 from tests.builders.sentences import tells
-from tests.builders.telling import a_blind_plan, a_telling_plan
+from tests.builders.telling import a_telling_plan
 from tests.report.conftest import Golden
 
 
@@ -30,23 +30,6 @@ def test_plan_has_a_table_per_kind(golden: Golden) -> None:
 
 def test_quiet_plan_is_only_a_headline(golden: Golden) -> None:
     golden("plan-quiet.md", plan_to_markdown(a_plan()))
-
-
-def test_unread_figures_are_unknown_in_markdown() -> None:
-    text = plan_to_markdown(a_blind_plan())
-
-    assert text.splitlines()[0].endswith("; cost unknown")
-    (row,) = [line for line in text.splitlines() if line.startswith("| `builders`")]
-    cells = row.split(" | ")[:-1]
-    assert [cell for cell in cells if cell != "unknown"] == ["| `builders`", "3"]
-
-
-def test_long_table_is_folded() -> None:
-    creates = [a_create(worker=f"w{number}") for number in range(16)]
-
-    text = plan_to_markdown(a_plan(actions=creates))
-
-    assert "<details><summary>Changes</summary>\n\n| Pool | Change | Worker |" in text
 
 
 def test_workers_without_machine_have_a_separate_table() -> None:
@@ -63,16 +46,6 @@ def test_workers_without_machine_have_a_separate_table() -> None:
     assert "| release debian-ci-builders-0001 | `builders` | its machine is gone: request" in text
 
 
-def test_very_long_table_ends_with_a_count() -> None:
-    creates = [a_create(worker=f"w{number}") for number in range(800)]
-
-    text = plan_to_markdown(a_plan(actions=creates))
-
-    assert "| `w499` |" in text
-    assert "| `w500` |" not in text
-    assert tells(text, "| … ", "300", "JSON |  |  |")
-
-
 def test_very_long_table_has_rows_of_each_pool_and_kind() -> None:
     creates = [a_create(worker=f"w{number}") for number in range(800)]
     deletes = [a_delete(pool="big", worker=f"x{number}") for number in range(8)]
@@ -83,14 +56,6 @@ def test_very_long_table_has_rows_of_each_pool_and_kind() -> None:
         *("w0", "w496", "x0", "x2")
     ]
     assert tells(text, "| … ", "308", "JSON")
-
-
-def test_pool_with_machines_is_in_a_very_long_table() -> None:
-    quiet = [a_pool_verdict(pool=f"quiet-{number}", busy=0) for number in range(700)]
-
-    text = plan_to_markdown(a_plan(pools=(*quiet, a_pool_verdict(pool="used"))))
-
-    assert "| `used` |" in text
 
 
 def test_long_list_of_notices_is_folded_and_complete() -> None:
@@ -245,13 +210,3 @@ def test_adjacent_code_spans_are_separate() -> None:
     table = Table([Column("Name", ColumnKind.NAME)], [row(cell)])
 
     assert document_to_markdown([table]).splitlines()[-1] == "| `a` `` `b\u2223 `` |"
-
-
-def test_no_hostile_name_adds_a_cell_or_a_line() -> None:
-    drain = a_drain(worker="w | x\n| y |", pool="`|`", because="a | b\n\n<details>")
-
-    rows = [
-        row for row in plan_to_markdown(a_plan(actions=(drain,))).splitlines() if "w \u2223" in row
-    ]
-
-    assert [row.count("|") for row in rows] == [5]

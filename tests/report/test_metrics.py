@@ -90,14 +90,6 @@ def test_metrics_before_first_run_have_cadence_only() -> None:
     assert read_metrics(metrics_to_text(a_fleet(), None)) == {("fleet_cadence_seconds",): 600}
 
 
-@pytest.mark.parametrize("succeeded", [True, False])
-def test_metrics_have_time_and_success_of_last_run(*, succeeded: bool) -> None:
-    metrics = read_metrics(metrics_to_text(a_fleet(), LastRun(NOW, succeeded)))
-
-    assert metrics["fleet_last_run_timestamp_seconds",] == NOW.timestamp()
-    assert metrics["fleet_last_run_success",] == succeeded
-
-
 def test_unknown_figures_are_omitted_from_metrics() -> None:
     plan = a_blind_plan().altered(
         unread=("debian",), budgets=(a_budget_verdict(spent={"unknown": "x"}),)
@@ -125,14 +117,6 @@ def test_budget_of_pool_and_budget_of_equal_name_are_separate() -> None:
 
     assert metrics["fleet_budget_spent", "pools.builders.budget", "day", "EUR"] == 3.5
     assert metrics["fleet_budget_spent", "builders", "day", "EUR"] == 7
-
-
-def test_hostile_names_are_escaped_in_labels() -> None:
-    metrics = metrics_of(a_fleet(), a_plan(pools=(a_pool_verdict(pool=HOSTILE),)))
-
-    pools = {key[1] for key in metrics if key[0] == "fleet_pool_machines"}
-    assert [pool.isprintable() for pool in pools] == [True]
-    assert not [key for key in metrics if key[0] == "y"]
 
 
 def test_labels_contain_no_request_worker_or_user() -> None:
@@ -202,16 +186,6 @@ def test_requests_are_counted_by_queue_and_by_pool() -> None:
     assert metrics["fleet_pool_requests_waiting", "builders"] == 3
     assert metrics["fleet_pool_machines_max", "builders"] == 1
     assert metrics["fleet_pool_machines", "builders", "busy"] == 1
-
-
-def test_static_pool_has_no_metrics_of_created_machines() -> None:
-    fleet = a_fleet(pools={"legacy": {"static": ["builder-01"]}})
-    plan = a_plan(pools=(a_pool_verdict(pool="legacy", mode="static", idle=1),))
-
-    told = {key[0] for key in metrics_of(fleet, plan) if key[1:2] == ("legacy",)}
-
-    assert "fleet_pool_machines" in told
-    assert not told & {"fleet_pool_machines_max", "fleet_pool_recent_attempts"}
 
 
 @pytest.mark.parametrize(

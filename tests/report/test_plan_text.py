@@ -1,12 +1,11 @@
 """How a plan reads in a terminal and in a log."""
 
 import re
-from decimal import Decimal
 from pathlib import Path
 
-from tests.builders import a_create, a_drain, a_plan, a_pool_verdict, a_warning, an_unserved
+from tests.builders import a_create, a_drain, a_plan, a_pool_verdict, an_unserved
 from tests.builders.sentences import tells
-from tests.builders.telling import a_blind_plan, a_half_blind_plan, a_telling_plan
+from tests.builders.telling import a_telling_plan
 from tests.report.conftest import Golden
 from tests.rigs.shown import plan_to_text
 
@@ -15,12 +14,6 @@ PLANS = sorted((Path(__file__).parents[1] / "plans").glob("*/plan.txt"))
 
 def test_plan_text_matches_golden_file(golden: Golden) -> None:
     golden("plan.txt", plan_to_text(a_telling_plan(), colour=False))
-
-
-def test_quiet_plan_is_short(golden: Golden) -> None:
-    plan = a_plan(cost_before=Decimal(1), cost_after=Decimal(1))
-
-    golden("plan-quiet.txt", plan_to_text(plan, colour=False))
 
 
 def test_unserved_requests_are_between_changes_and_pools() -> None:
@@ -100,31 +93,6 @@ def test_empty_pools_are_counted() -> None:
     assert tells(text, "  … ", "30 pools")
 
 
-def test_unread_figures_are_unknown_in_plan_text() -> None:
-    text = plan_to_text(a_blind_plan(), colour=False)
-
-    assert tells(text, "Plan", "unknown")
-    (row,) = [line.split() for line in text.splitlines() if line.startswith("  builders ")]
-    assert [cell for cell in row if cell != "unknown"] == ["builders", "3"]
-
-
-def test_partly_read_cost_is_a_lower_bound_in_plan_text() -> None:
-    text = plan_to_text(a_half_blind_plan(), colour=False)
-
-    assert tells(text, "1.18 -> 1.30 EUR/h")
-
-
-def test_many_unread_pools_are_each_shown() -> None:
-    pools = tuple(
-        a_pool_verdict(pool=f"pool-{n:02}", busy=0, not_known=("machines", "workers", "cost"))
-        for n in range(20)
-    )
-
-    text = plan_to_text(a_plan(pools=pools), colour=False)
-
-    assert len(re.findall(r"^  pool-\d\d +unknown", text, re.MULTILINE)) == 20
-
-
 def test_pools_without_price_are_not_counted_as_unread() -> None:
     pools = tuple(
         a_pool_verdict(pool=f"pool-{n:02}", busy=0, not_known=("price",)) for n in range(20)
@@ -147,15 +115,6 @@ def test_many_kinds_of_unserved_requests_are_counted() -> None:
     assert tells(text, "  … ", "20 requests", "10")
 
 
-def test_many_warnings_are_counted() -> None:
-    warnings = [a_warning(message=f"number {number}") for number in range(12)]
-
-    text = plan_to_text(a_plan(warnings=warnings), colour=False)
-
-    assert text.count(" number ") == 10
-    assert tells(text, "  … ", "2", "warnings")
-
-
 def test_requests_with_same_reason_are_one_entry() -> None:
     unserved = [an_unserved(requests=(f"r{number}",)) for number in range(3)]
 
@@ -163,22 +122,3 @@ def test_requests_with_same_reason_are_one_entry() -> None:
 
     assert "  ! 3 requests: r0, r1, r2\n" in text
     assert text.count(unserved[0].because) == 1
-
-
-def test_color_marks_creations_and_deletions() -> None:
-    text = plan_to_text(a_telling_plan(), colour=True)
-
-    assert "\x1b[32m+ create\x1b[0m" in text
-    assert "\x1b[31m- delete\x1b[0m" in text
-
-
-def test_plan_text_without_color_has_no_escapes() -> None:
-    assert "\x1b" not in plan_to_text(a_telling_plan(), colour=False)
-
-
-def test_control_characters_in_request_are_escaped() -> None:
-    plan = a_plan(actions=(a_create(serves=("\x1b[2J\n9",)),))
-
-    text = plan_to_text(plan, colour=False)
-
-    assert "for \\x1b[2J\\n9 [requests-wait]\n" in text

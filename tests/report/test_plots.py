@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.explain.history import SlotGrid
-from fleet.report.plots import Gap, Plot, Tick, ValuePath, nice_top, stacked, stepped
+from fleet.report.plots import Gap, Tick, ValuePath, nice_top, stacked, stepped
 from tests.builders import NOW
 
 HOUR = timedelta(hours=1)
@@ -16,10 +16,6 @@ HOUR = timedelta(hours=1)
 
 def a_span(slots: int) -> SlotGrid:
     return SlotGrid(NOW, HOUR, slots, HOUR)
-
-
-def levels(plot: Plot) -> list[str]:
-    return [tick.text for tick in plot.levels]
 
 
 def test_plot_stacks_kinds_and_merges_equal_steps() -> None:
@@ -32,12 +28,6 @@ def test_plot_stacks_kinds_and_merges_equal_steps() -> None:
     assert (plot.low, plot.high, plot.unknown) == (2, 2, 0)
 
 
-def test_kind_without_machines_has_no_area() -> None:
-    plot = stacked("m", a_span(2), [("busy", [1, 1]), ("other", [0, 0])])
-
-    assert [area.kind for area in plot.areas] == ["busy"]
-
-
 def test_unknown_slots_are_gaps_in_plot() -> None:
     plot = stepped("w", a_span(8), [2, 2, None, None, None, 2, 2, None])
 
@@ -45,20 +35,6 @@ def test_unknown_slots_are_gaps_in_plot() -> None:
     assert plot.areas == (ValuePath("one", "M0 0H2V100H0ZM5 0H7V100H5Z"),)
     assert plot.gaps == (Gap(2, 3, 43.75, is_wide=True), Gap(7, 1, 93.75, is_wide=False))
     assert plot.unknown == 4
-
-
-def test_sum_is_unknown_when_one_kind_is_unknown() -> None:
-    plot = stacked("m", a_span(2), [("busy", [1, 1]), ("other", [None, 0])])
-
-    assert [(gap.start, gap.width) for gap in plot.gaps] == [(0, 1)]
-
-
-def test_plot_of_unknown_values_is_one_gap() -> None:
-    plot = stepped("w", a_span(3), [None] * 3)
-
-    assert (plot.low, plot.high, plot.line) == (None, None, "")
-    assert [(gap.start, gap.width) for gap in plot.gaps] == [(0, 3)]
-    assert levels(plot) == ["0", "1"]
 
 
 @pytest.mark.parametrize(
@@ -100,12 +76,6 @@ def test_day_labels_are_at_midnight_utc_with_first_month() -> None:
     assert stepped("w", a_span(64), [0] * 64).days == (Tick(25.0, "22 Nov"), Tick(62.5, "23"))
 
 
-def test_label_of_first_day_of_month_has_month() -> None:
-    days = stepped("w", a_span(24 * 11), [0] * 24 * 11).days
-
-    assert [day.text for day in days if " " in day.text] == ["22 Nov", "1 Dec"]
-
-
 values = st.lists(st.none() | st.floats(0, 1e6), min_size=1, max_size=40)
 
 
@@ -130,11 +100,3 @@ def test_gaps_and_steps_cover_every_slot_once(found: list[float | None]) -> None
     assert plot.line.count("M") == len(
         re.findall("k+", "".join("u" if each is None else "k" for each in found))
     )
-
-
-@given(st.floats(0, 1e12), st.none() | st.integers(0, 10**6))
-def test_values_are_below_the_end_of_the_axis(most: float, limit: int | None) -> None:
-    top = nice_top(most, limit)
-
-    assert most <= top
-    assert top <= max(1, 2 * most, 1e-3) or limit is not None

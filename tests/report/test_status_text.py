@@ -13,7 +13,7 @@ from tests.builders import (
     an_unserved,
 )
 from tests.builders.sentences import tells
-from tests.builders.telling import a_blind_plan, a_half_blind_plan
+from tests.builders.telling import a_half_blind_plan
 from tests.report.conftest import Golden
 from tests.rigs.shown import status_to_text
 
@@ -48,30 +48,6 @@ def test_inactive_workers_are_only_counted() -> None:
     assert tells(text, "1 inactive worker")
 
 
-def test_planned_workers_are_not_listed() -> None:
-    plan = a_plan(workers=(a_worker_verdict(worker="new", verdict="create", state="planned"),))
-
-    assert status_to_text(plan, colour=False).endswith("\nNo workers.\n")
-
-
-def test_unread_workers_are_not_shown_as_none() -> None:
-    plan = a_plan(unknown=("stacks are unknown: there is no store",))
-
-    assert not status_to_text(plan, colour=False).endswith("\nNo workers.\n")
-
-
-def test_empty_fleet_is_reported(golden: Golden) -> None:
-    golden("status-empty.txt", status_to_text(a_plan(), colour=False))
-
-
-def test_unread_figures_are_unknown_in_status_text(golden: Golden) -> None:
-    text = status_to_text(a_blind_plan(), colour=False)
-
-    golden("status-unknown.txt", text)
-    (row,) = [line.split() for line in text.splitlines() if line.startswith("  builders ")]
-    assert [cell for cell in row if cell != "unknown"] == ["builders", "3"]
-
-
 def test_status_hides_empty_pools_but_no_unread_pool() -> None:
     empty = [a_pool_verdict(pool=f"empty-{n}", busy=0) for n in range(13)]
     unread = a_pool_verdict(pool="lost", busy=0, not_known=("machines", "workers"))
@@ -90,9 +66,3 @@ def test_partly_read_figures_are_shown_in_status_text(golden: Golden) -> None:
     golden("status-partly-unknown.txt", text)
     assert "at least 1.1815 EUR/h" in text
     assert re.search(r"\nrest\n +debian-ci-rest-0001 +unknown +unknown .* unknown\n", text)
-
-
-def test_colour_does_not_change_text() -> None:
-    plan = a_plan(workers=(a_worker_verdict(state="disconnected"),))
-
-    assert "\x1b[31mdisconnected\x1b[0m" in status_to_text(plan, colour=True)

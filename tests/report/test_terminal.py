@@ -8,17 +8,12 @@ from fleet.report.document import (
     Block,
     Column,
     ColumnKind,
-    Form,
-    Items,
-    Lines,
     Row,
-    Section,
     Style,
     StyledText,
     Table,
     figures,
     line,
-    shorten,
 )
 from fleet.report.terminal import clean, document_to_text
 from tests.builders.telling import a_lively_plan, a_noted_plan, a_telling_plan
@@ -44,10 +39,6 @@ def test_invisible_characters_are_escaped(hostile: str, shown: str) -> None:
     assert clean(hostile) == shown
 
 
-def test_ordinary_text_is_unchanged() -> None:
-    assert clean("Bücher, 本 and 1 €") == "Bücher, 本 and 1 €"
-
-
 def test_value_cannot_add_colour_to_plain_text() -> None:
     assert "\x1b" not in text_of(line("a\x1b[31mb"))
 
@@ -56,24 +47,6 @@ def test_value_cannot_end_its_style() -> None:
     text = document_to_text([line(StyledText("a\x1b[0mb", Style.RED))], colour=True)
 
     assert text == "\x1b[31ma\\x1b[0mb\x1b[0m\n"
-
-
-def test_styles_are_omitted_without_colour() -> None:
-    assert text_of(line(StyledText("a", Style.RED), "b")) == "ab\n"
-
-
-def test_columns_are_aligned_with_numbers_to_the_right() -> None:
-    columns = (Column("n"), Column("f", ColumnKind.FIGURE), Column("t"))
-
-    text = text_of(Table(columns, [Row(("a", "1", "x")), Row(("long", "100", "yy"))]))
-
-    assert text == "n       f  t\na       1  x\nlong  100  yy\n"
-
-
-def test_columns_align_by_visible_width() -> None:
-    table = Table((Column(""), Column("")), [Row(("a\n", "1")), Row(("bcd", "2"))], is_list=True)
-
-    assert text_of(table) == "a\\n  1\nbcd  2\n"
 
 
 def test_columns_align_when_names_have_wide_characters_or_accents() -> None:
@@ -95,63 +68,6 @@ def test_line_of_wide_characters_fits_the_terminal(word: str, width: int) -> Non
     assert max(widths) <= width
     assert widths[0] > width - 12
     assert text.split().count(word) == 40
-
-
-def test_no_line_ends_in_blanks() -> None:
-    table = Table((Column(""), Column("")), [Row(("a", "")), Row(("b", "c"))], is_list=True)
-
-    assert text_of(table) == "a\nb  c\n"
-
-
-def test_section_without_rows_is_omitted() -> None:
-    assert text_of(Section("Pools", [figures(("name", "busy"), []), Items(())])) == ""
-
-
-def test_title_of_section_heads_a_first_column_without_name() -> None:
-    columns = (
-        Column("", ColumnKind.NAME),
-        Column("busy", ColumnKind.FIGURE),
-        Column("why", ColumnKind.PROSE),
-    )
-
-    text = text_of(Section("Pools", [Table(columns, [Row(("arm", "2", "it is used"))])]))
-
-    assert text == "Pools  busy\n  arm     2\n      it is used\n"
-
-
-def test_equal_text_of_a_list_is_printed_once_after_its_rows() -> None:
-    columns = (Column("Pool", ColumnKind.GROUP), Column("w"), Column("why", ColumnKind.PROSE))
-    rows = [Row(("p", "a", "idle")), Row(("p", "b", "idle")), Row(("q", "c", "idle"))]
-
-    text = text_of(Section("Changes", [Table(columns, rows, is_list=True)]))
-
-    assert text == "Changes\n  p\n    a\n    b\n        idle\n  q\n    c\n        idle\n"
-
-
-def test_id_follows_the_cell_before_it() -> None:
-    columns = (Column("w"), Column("why", ColumnKind.PROSE), Column("id", ColumnKind.ID))
-    rows = [Row(("a", "idle", "idle-too-long")), Row(("b", "", "gone"))]
-
-    text = text_of(Table(columns, rows, is_list=True))
-
-    assert text == "a\n    idle [idle-too-long]\nb [gone]\n"
-
-
-def test_rows_only_in_other_outputs_are_counted() -> None:
-    rows = [Row((str(number),)) for number in range(5)]
-
-    shortened = shorten(rows, 2, "{} more")
-
-    assert text_of(Table((Column("w"),), shortened, is_list=True)) == "0\n1\n… and 3 more\n"
-    assert [row.form for row in shortened[2:]] == [*[Form.FULL] * 3, Form.BRIEF]
-
-
-def test_commands_are_below_their_row_each_on_its_line() -> None:
-    columns = (Column("g"), Column("c", ColumnKind.COMMAND, lead="at once:"))
-
-    text = text_of(Table(columns, [Row(("a", Lines(("x", "y"))))], is_list=True))
-
-    assert text == "a\n    at once:\n      x\n      y\n"
 
 
 def test_long_line_wraps_at_words_with_a_hanging_indent() -> None:

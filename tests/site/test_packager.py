@@ -1,7 +1,6 @@
 """The page of a waiting build answers: why, until when, what helps, and whom to ask."""
 
 import re
-from datetime import timedelta
 from functools import cache
 from html import unescape
 
@@ -15,8 +14,8 @@ from fleet.model.facts import Request, Unknown, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.site.files import Shown, site
-from fleet.words.waiting import describe_gain, describe_price
-from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from fleet.words.waiting import describe_price
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.sentences import tells
 
 ADMINS, PORTERS = "admins@example.org", "chromium@example.org"
@@ -28,8 +27,6 @@ RULE = {
     "reason": REASON,
     "contact": PORTERS,
 }
-_MOST_WORDS = 200
-"""Words that a person reads in a minute."""
 
 
 def a_large_fleet(**overrides: object) -> Fleet:
@@ -89,11 +86,6 @@ def test_first_sentence_names_the_user_s_other_build(second: str) -> None:
     assert '<a href="../../../../-/status/requests/debian%252F1/index.html">debian/1</a>' in second
 
 
-def test_first_sentences_have_start_and_end(second: str) -> None:
-    assert tells(read(second), "2026-11-22 08:01 UTC", "2026-11-23 08:01 UTC")
-    assert tells(re.sub(r"<[^>]+>", " ", second), "Expected end", "2026-11-23 08:01 UTC")
-
-
 def test_page_has_contacts_and_reason_of_the_rule(second: str) -> None:
     assert f'<a href="mailto:{ADMINS}">{ADMINS}</a>' in second
     assert f'<a href="mailto:{PORTERS}">{PORTERS}</a>' in second
@@ -101,19 +93,6 @@ def test_page_has_contacts_and_reason_of_the_rule(second: str) -> None:
     assert tells(read(second), f"{ADMINS}: machines and limits")
     assert tells(read(second), f"{PORTERS}: whether chromium needs a powerful machine")
     assert second.count(f">{PORTERS}<") == 1
-
-
-def test_class_of_a_machine_is_named_in_words_and_as_a_tag() -> None:
-    tag = "worker:class:powerful"
-    limit = {"on_demand": True, "exclusive": True, "limits": {"per": {"submitter": 1}}}
-    pools = {"builders": a_pool(provider="desk", max=5, provides=[tag])}
-    fleet = a_large_fleet(pools=pools, tags={tag: limit}, powerful=[])
-    requests = (a_request(id=str(n), requester="ada", required=(tag,)) for n in (1, 2))
-
-    page = read(page_of(a_site(fleet, a_sim_world(requests=(*requests,))), 2))
-
-    assert tells(page, "Each user may have 1 powerful machine at a time")
-    assert tells(page, "Needs", f"a machine with {tag}")
 
 
 def test_user_may_cancel_an_own_build_that_goes_first(second: str) -> None:
@@ -134,20 +113,6 @@ def test_answers_come_before_the_card_and_keys_are_folded(second: str) -> None:
     assert tells(second, "tags.large.limits.per.submitter")
     assert "limits" not in read(second).partition("What helps")[0]
     assert "limits: {" not in read(second)
-
-
-def test_waiting_build_has_no_second_start_and_end(second: str) -> None:
-    prices = second[second.index('id="places"') :].partition("</section>")[0]
-
-    assert tells(prices, ">Takes<")
-    assert ">Start<" not in prices
-    assert "UTC" not in prices
-
-
-def test_page_is_read_in_one_minute(second: str) -> None:
-    words = re.sub(r"<[^>]+>", " ", read(second)).split()
-
-    assert len(words) < _MOST_WORDS
 
 
 def test_page_names_the_keepers_when_no_contact_is_known() -> None:
@@ -201,19 +166,6 @@ def test_unread_source_is_named_and_its_repair_is_for_the_keepers(
     assert [text.count("there is no store") for text in (queue, overview)] == [1, 1]
 
 
-def test_workers_and_cost_without_a_store_are_unknown_on_pages() -> None:
-    world = a_sim_world(requests=(chromium(1),)).altered(**NO_STORE)
-    files = a_site(a_large_fleet(), world)
-
-    overview, workers = files["index.html"], files["-/status/workers/index.html"]
-    figure = '<strong class="words">unknown</strong> <span>'
-    assert [each in overview for each in (f"{figure}workers", f"{figure}EUR")] == [True, True]
-    assert not re.search(r">0<|\b0 (workers|have|busy)|0\.00", overview)
-    assert tells(workers, "builders", "unknown")
-    assert tells(workers, "unknown", "there is no store at fleet.db")
-    assert "No workers" not in workers
-
-
 def test_request_that_no_machine_can_run_never_starts_on_every_page() -> None:
     files = a_site(a_sim_fleet(), a_sim_world(requests=(a_request(required=("gpu",)),)))
 
@@ -223,18 +175,6 @@ def test_request_that_no_machine_can_run_never_starts_on_every_page() -> None:
     assert "Expected end</th><td>\N{EN DASH}</td>" in own
     assert 'data-label="Expected start">never, unless the fleet changes<' in queue
     assert ">never</td>" in files["-/status/requests/index.html"]
-
-
-def test_waiting_names_the_key_of_the_request_page() -> None:
-    """The limit and the size of the pool stop the request; its start follows from the limit."""
-    pools = {"builders": a_pool(provider="desk", max=1, provides=["large"])}
-    fleet = a_large_fleet(pools=pools)
-
-    files = a_site(fleet, a_sim_world(requests=(chromium(1), chromium(2))))
-
-    for page in (page_of(files, 2), files["-/status/queue/index.html"]):
-        rules = re.findall(r"(?:Rule:|decided by) <code>(.*?)</code>", page)
-        assert rules == ["tags.large.limits.per.submitter"]
 
 
 def test_headline_tells_starting_machines_from_planned_ones() -> None:
@@ -257,15 +197,6 @@ def test_place_in_line_counts_requests_of_higher_priority() -> None:
     assert tells(files["-/status/requests/index.html"], "4th in line for pool builders")
 
 
-def test_place_in_line_is_on_the_page_when_the_start_is_unknown() -> None:
-    fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 0}}})
-    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in (1, 2, 3)))
-
-    page = read(page_of(a_site(fleet, world), 3))
-
-    assert tells(page, "2 builds go before it", "Its start is unknown")
-
-
 def test_request_that_needs_an_edit_of_fleet_yaml_is_not_in_line() -> None:
     pools = {
         "builders": a_pool(provider="desk", max=1),
@@ -280,19 +211,6 @@ def test_request_that_needs_an_edit_of_fleet_yaml_is_not_in_line() -> None:
 
     assert "in line" not in read(page_of(files, 1))
     assert tells(read(page_of(files, 3)), "It is first in line")
-
-
-def test_place_in_line_at_a_limit_is_for_operators(second: str) -> None:
-    answer, _, details = second.partition("For operators")
-
-    assert "in line for" not in read(f"{answer}</main>")
-    assert tells(details, "1st in line for pool builders")
-
-
-def test_request_that_no_pool_fits_has_no_place_in_line() -> None:
-    world = a_sim_world(requests=(a_request(required=("gpu",)),))
-
-    assert " in line" not in page_of(a_site(a_sim_fleet(), world), 101)
 
 
 @cache
@@ -329,13 +247,6 @@ def a_quick_page(takes: str) -> str:
     fleet = a_sim_fleet(pools=pools, durations={"any": takes}, **throttle)
     world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in (1, 2)))
     return read(page_of(a_site(fleet, world), 2))
-
-
-@pytest.mark.parametrize(("first", "last"), [(40, 10), (10, 50)])
-def test_gain_is_the_difference_of_the_shown_times(first: int, last: int) -> None:
-    start, now = NOW + timedelta(minutes=1, seconds=first), NOW + timedelta(hours=1, seconds=last)
-
-    assert tells(describe_gain("edit", start, now), "starts about 08:01, 59 min earlier")
 
 
 BY_POOL = "raise pools.builders.workers.max from 1 to 2"
@@ -380,13 +291,6 @@ def test_times_that_assume_a_duration_name_the_work(assumed: dict[str, str]) -> 
     assert "18:55, assumed<" in assumed["-/status/requests/index.html"]
 
 
-def test_builds_with_another_cause_are_another_row(assumed: dict[str, str]) -> None:
-    for name in ("index.html", "-/status/queue/index.html"):
-        text = unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", assumed[name])))
-        assert tells(text, "1 request", "Waits for work whose user is unknown", "debian/1 (ada)")
-        assert tells(text, "2 requests", "Waits for ada's other build", "debian/2 (ada)")
-
-
 def test_contact_is_a_link_only_when_it_is_an_address() -> None:
     hostile = "javascript:alert(1)//@x"
     fleet = a_large_fleet(contact=hostile)
@@ -395,14 +299,6 @@ def test_contact_is_a_link_only_when_it_is_an_address() -> None:
 
     assert "javascript:alert(1)//@x" in page
     assert 'href="javascript' not in page
-
-
-def test_status_json_has_contacts_and_reason() -> None:
-    fleet = a_large_fleet()
-
-    files = a_site(fleet, a_sim_world(requests=(chromium(1),)))
-
-    assert all(text in files["status.json"] for text in (ADMINS, PORTERS, REASON))
 
 
 def test_every_build_is_found_by_package_user_and_id() -> None:
@@ -430,12 +326,6 @@ def test_every_waiting_request_has_a_page() -> None:
 
     assert all(f"-/status/requests/debian%2F{n}/index.html" in files for n in range(1, 301))
     assert max(map(len, (page_of(files, n) for n in range(5, 301)))) < 8_000
-
-
-def test_overview_states_that_the_others_wait_for_a_machine() -> None:
-    page = a_throttled_site()["index.html"]
-
-    assert tells(page, "requests wait: 1 has or will get a machine, 5 wait for one")
 
 
 @pytest.mark.parametrize("contact", [None, ADMINS])
@@ -476,16 +366,6 @@ def test_late_requests_are_counted_by_their_prospect() -> None:
     )
 
 
-def test_overview_and_waiting_have_the_sentence_of_the_request_page() -> None:
-    files = a_site(a_large_fleet(), a_sim_world(requests=(chromium(1), chromium(2))))
-
-    for name in ("index.html", "-/status/queue/index.html"):
-        page = unescape(files[name])
-        assert "Waits for ada's other build." in page
-        assert ">chromium debian/2 (ada)</a>" in page
-        assert "assigned by this plan" not in page
-
-
 def test_rows_without_a_machine_count_no_request_that_gets_one() -> None:
     fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", max=1)})
     requests = tuple(a_request(id=str(n)) for n in (1, 2, 3))
@@ -496,14 +376,3 @@ def test_rows_without_a_machine_count_no_request_that_gets_one() -> None:
     assert re.findall(r'row">(\d) request', unserved) == ["2"]
     served = page[page.index('id="served"') :]
     assert re.findall(r'row">(\d) request', served) == ["1"]
-
-
-def test_worker_page_has_user_and_expected_end_of_its_build() -> None:
-    work = {"task": "sbuild", "requester": "ben", "expected_seconds": 3600}
-    worker = a_worker(busy=True, running="9", work={**work, "started_at": ago(minutes=10)})
-
-    files = a_site(a_sim_fleet(), a_sim_world(worker))
-
-    page = re.sub(r"<[^>]+>", " ", files[f"-/status/workers/{worker.name}/index.html"])
-    assert tells(page, "User", "ben")
-    assert tells(page, "Expected end", "2026-11-21 08:50 UTC")

@@ -14,7 +14,7 @@ import pytest
 from fleet.explain.values import Explanation
 from fleet.explain.waiting import WaitingExplanations, WaitingGroup, WaitingRequest
 from fleet.explain.worker import facts_of_workers
-from fleet.model.facts import BaseChange, Unknown, Work
+from fleet.model.facts import Work
 from fleet.model.log import LogEntry
 from fleet.model.plan import Notice, RefusedTag
 from fleet.reconcile import reconcile
@@ -162,13 +162,6 @@ def test_inactive_workers_are_folded_below_the_list(files: dict[str, str]) -> No
     assert page.index("<summary>1 inactive worker<") < page.index("debian-ci-builders-0009")
 
 
-@pytest.mark.parametrize("old", ["gone", "inactive"])
-def test_old_page_leads_to_the_page_of_workers(files: dict[str, str], old: str) -> None:
-    page = files[f"-/status/{old}/index.html"]
-
-    assert '<a href="../../../-/status/workers/index.html">the page of workers</a>' in page
-
-
 def test_deleted_workers_are_listed_the_latest_first_with_the_reason() -> None:
     def entry(kind: str, hours: int, machine: str, outcome: str = "done") -> LogEntry:
         because = f"{machine} was idle"
@@ -192,12 +185,6 @@ def test_deleted_workers_are_listed_the_latest_first_with_the_reason() -> None:
         ["2026-11-21 03:00 UTC", "w-0", "unknown", "unknown"],
     ]
     assert "w-1 was idle" in rows[0]
-
-
-def test_deleted_workers_of_an_unread_log_are_unknown() -> None:
-    page = site(Shown(a_plan(), log=Unknown(unknown="the store is locked")))
-
-    assert tells(page["-/status/workers/index.html"], "unknown", "the store is locked")
 
 
 def test_broken_workers_are_first_with_reason() -> None:
@@ -278,28 +265,12 @@ def test_hostile_names_stay_inside_the_site() -> None:
     assert "-/status/workers/..%2F..%2F..%2F..%2Fx/index.html" in site(Shown(plan))
 
 
-def test_worker_of_removed_pool_has_a_page() -> None:
-    files = site(Shown(a_plan(workers=(a_worker_verdict(pool="gone"),))))
-
-    page = files["-/status/workers/debian-ci-builders-0001/index.html"]
-
-    assert re.search(r"Pool</h2>\s*<p>[^<]+</p>\s*</section>", page)
-
-
 def test_pool_and_worker_page_have_the_reason_of_the_pool_once() -> None:
     pool = a_pool_verdict(because="one stays ready")
     files = site(Shown(a_plan(pools=(pool,), workers=(a_worker_verdict(),))))
 
     for page in ("pools/builders", "workers/debian-ci-builders-0001"):
         assert files[f"-/status/{page}/index.html"].count("one stays ready") == 1
-
-
-def test_empty_fleet_has_pages() -> None:
-    files = site(Shown(a_plan()))
-
-    assert re.search(r"Pools</h2>\s*<p>[^<]+</p>\s*</section>", files["index.html"])
-    assert "<table" not in files["-/status/queue/index.html"]
-    assert "<table" not in files["-/status/workers/index.html"]
 
 
 def test_unread_figures_are_unknown_on_each_page() -> None:
@@ -320,26 +291,6 @@ def test_unread_figures_are_unknown_on_each_page() -> None:
     assert priceless == ["-/status/pools/legacy/index.html"]
 
 
-def test_row_of_an_unread_pool_has_only_its_max() -> None:
-    overview = site(Shown(a_blind_plan()))["index.html"]
-
-    row = overview[overview.index(">builders</a>") : overview.index(">legacy (static)</a>")]
-    assert re.findall(r">([^<>\n]*\d[^<>\n]*)</td>", row) == ["3"]
-    assert row.count(">unknown<") == row.count('class="number') - 1
-
-
-def test_partly_read_figures_are_shown_on_pages() -> None:
-    files = site(Shown(a_half_blind_plan()))
-
-    overview = files["index.html"]
-    assert '<strong class="words">at least 8</strong>' in overview
-    assert tells(overview, "1 starting", "1 unknown", "pool far")
-    assert '<strong class="words">at least 6</strong>' in overview
-    assert '<strong class="words">at least 1.18</strong> <span>EUR ' in overview
-    assert re.search(r'<p><span class="red">[^<]*queue copr', overview)
-    assert tells(overview, "debian-ci-builders-0005: its worker")
-
-
 def test_worker_without_a_registry_has_an_unknown_state() -> None:
     page = site(Shown(a_half_blind_plan()))["-/status/workers/debian-ci-rest-0001/index.html"]
 
@@ -348,28 +299,6 @@ def test_worker_without_a_registry_has_an_unknown_state() -> None:
     assert "Registered at</th><td>unknown</td>" in page
     assert 'data-label="Busy" class="number"><span class="yellow">unknown</span>' in page
     assert 'data-label="EUR/h" class="number fold">unknown<' in page
-
-
-def test_status_json_has_null_for_unknown_values() -> None:
-    status = json.loads(site(Shown(a_blind_plan()))["status.json"])
-
-    pool, static = status["pools"]
-    assert (status["cost_per_hour"], status["cost_per_hour_after"]) == (None, None)
-    assert (status["unread"], status["unlisted"]) == (["debian"], ["builders", "legacy"])
-    keys = ("machines", "busy", "idle", "starting", "other", "cost_before", "cost_after")
-    assert [pool[key] for key in keys] == [None] * 7
-    assert (static["busy"], static["cost_before"]) == (None, "0.0000")
-
-
-def test_pages_with_unknown_figures_are_well_formed() -> None:
-    for plan in (a_blind_plan(), a_half_blind_plan()):
-        pages = {
-            path: SitePage(text)
-            for path, text in site(Shown(plan)).items()
-            if path[-5:] == ".html"
-        }
-
-        assert {path: page.broken for path, page in pages.items() if page.broken} == {}
 
 
 def test_denied_tag_is_shown_with_each_waiting_request() -> None:
@@ -385,16 +314,6 @@ def test_denied_tag_is_shown_with_each_waiting_request() -> None:
         assert not page.broken
         assert "script" not in page.tags
     assert json.loads(files["status.json"])["waiting"][0]["refused"] == [because]
-
-
-def test_changes_of_shared_resources_are_shown() -> None:
-    own = BaseChange(provider="far", create=("network/a",), delete=("firewall/c",), outdates=2)
-
-    files = site(Shown(a_plan(bases=(own,))))
-
-    change = ("create network/a", "delete firewall/c", "2 machines")
-    assert tells(files["index.html"], *change)
-    assert json.loads(files["status.json"])["bases"] == [own.model_dump(mode="json")]
 
 
 def a_request_site(*, package: str = "", **explained: Explanation) -> dict[str, str]:
@@ -509,10 +428,6 @@ def test_pages_of_a_large_fleet_are_below_a_megabyte() -> None:
 
 def test_equal_plans_give_equal_sites() -> None:
     assert site(Shown(a_lively_plan())) == site(Shown(a_lively_plan()))
-
-
-def test_status_json_is_json(files: dict[str, str]) -> None:
-    assert json.loads(files["status.json"])["format"] == "fleet-status-2"
 
 
 @pytest.mark.slow

@@ -26,9 +26,7 @@ from tests.builders import (
     an_unserved,
 )
 from tests.builders.past import (
-    a_past_fleet,
     a_past_plan,
-    a_past_world,
     a_shown_past,
     charges,
     samples,
@@ -81,14 +79,6 @@ def test_plot_equals_committed_picture(golden: Golden) -> None:
     golden.compare(GOLDEN, page[start : page.index('<section aria-labelledby="waiting', start)])
 
 
-@pytest.mark.parametrize("path", ["index.html", BUILDERS, MONEY])
-def test_path_of_a_plot_is_whole(files: dict[str, str], path: str) -> None:
-    paths = re.findall(r' d="([^"]*)"', files[path])
-
-    assert max(map(len, paths)) > 1_000
-    assert not [each for each in paths if "…" in each]
-
-
 def test_history_table_has_last_week_in_steps_of_four_hours(files: dict[str, str]) -> None:
     table = files[BUILDERS].split("<details>")[1].split("</details>")[0]
 
@@ -113,13 +103,6 @@ def test_unknown_time_is_a_reported_gap(files: dict[str, str]) -> None:
 
     assert page.count('fill="url(#fill-gap)"') > page.count('class="swatch"') / 3
     assert re.search(r"<desc[^>]*>Machines from [^<]*Unknown for 23 h", page)
-
-
-def test_site_without_history_reports_it_without_plots() -> None:
-    page = site(Shown(a_plan(pools=(a_pool_verdict(),))))[BUILDERS]
-
-    assert '<svg class="plot"' not in page
-    assert tells(page, '<p><span class="red">History', "it was not read")
 
 
 def test_pool_without_samples_is_one_gap() -> None:
@@ -199,14 +182,6 @@ def test_sums_of_money_page_equal_ledger(files: dict[str, str]) -> None:
     assert everything == [[f"{month:.2f}", "313.07", "77.92", "19.48", "360.0"]] * 3
 
 
-def test_each_payer_has_a_row(files: dict[str, str]) -> None:
-    page = files[MONEY]
-
-    assert cells(page, ">powerful</a>")[::2] == ["97.54", "57.00", "110.0"]
-    assert cells(page, '<th scope="row">browsers')[:2] == ["93.04", "169.64"]
-    assert cells(page, '<th scope="row">work ')[0] == "12.30"
-
-
 def test_projected_excess_of_budget_is_shown() -> None:
     plan = a_past_plan()
     month = {"limit": Decimal(100), "spent": Decimal("91.30")}
@@ -271,22 +246,6 @@ def test_image_page_has_pools_and_due_steps(files: dict[str, str]) -> None:
         True,
         False,
     ]
-
-
-def test_images_of_a_recording_have_only_a_state() -> None:
-    shown = Shown(
-        a_past_plan(), images=image_stories(a_past_fleet(), a_past_world(), a_past_plan())
-    )
-
-    row = cells(site(shown)[IMAGES], versions()[2].version)
-
-    assert row == ["current", "2 d", "unknown", "6", "hetzner"]
-
-
-def test_unreadable_images_are_unknown() -> None:
-    shown = Shown(a_plan(), images=Unknown(unknown="the store does not answer"))
-
-    assert tells(site(shown)[IMAGES], "unknown", "the store does not answer")
 
 
 # names
