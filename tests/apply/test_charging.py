@@ -7,20 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from fleet.apply.observe import observe
 from fleet.apply.run import apply_plan, settle_accounts
-from fleet.model.facts import Ledger, Unknown, World
+from fleet.model.facts import Ledger, World
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import periods
 from fleet.ports import Engine, Since
-from fleet.state.store import Store
 from tests.builders import NOW, a_plan, a_pool_verdict, a_sim_fleet, a_sim_world, a_worker
 from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
 from tests.builders.sources import some_sources
 from tests.builders.stores import new_store
 from tests.fakes.engine import FakeEngine, Killed
-from tests.fakes.queue import FakeProvider
 
 FLEET = a_sim_fleet()
 CASES = [*read_blocks(Path(__file__).parent / "charges")]
@@ -104,30 +101,3 @@ def test_charge_is_reverted_and_reported_when_clock_was_ahead() -> None:
     assert runs.ledger(70).charged_until == NOW + timedelta(minutes=70)
     assert runs.ledger(70).charges[0].seconds[:2] == (600, 3600 + 4200)
     assert len(runs.store.dump()["ledger"]) == 3
-
-
-def seen_by(store: Store, **fleet: object) -> World:
-    sources = some_sources(store, providers={"desk": FakeProvider(NOW)})
-    return observe(a_sim_fleet(**fleet), sources, NOW + timedelta(minutes=1))
-
-
-def test_future_run_is_ignored() -> None:
-    store = new_store()
-    for days in (0, 400):
-        began = NOW + timedelta(days=days)
-        store.record_run(started=began, ended=began, plan="p", outcome="{}")
-
-    assert seen_by(store).runs == (NOW,)
-
-
-def test_observation_contains_charged_ledger() -> None:
-    runs = Runs()
-    runs.play("0")
-
-    assert seen_by(runs.store).ledger == runs.ledger(0)
-    other = seen_by(runs.store, money={"currency": "USD"}).ledger
-    none = seen_by(new_store(created=False)).ledger
-    assert isinstance(other, Unknown)
-    assert tells(other.unknown, "currency", "USD")
-    assert isinstance(none, Unknown)
-    assert tells(none.unknown, "store")

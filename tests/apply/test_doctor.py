@@ -15,7 +15,7 @@ import yaml
 from fleet.cli.doctor import CheckupInputs, examine
 from fleet.errors import SourceUnreachable, StoreMissing
 from fleet.explain.case import Case
-from fleet.model.doctor import CheckResult, Diagnosis, Machinery, QueueWait
+from fleet.model.doctor import CheckResult, Diagnosis, Machinery
 from fleet.model.facts import Demand, QueueReading, QueueSample, Request, Unknown, World
 from fleet.ports import Engine
 from fleet.reconcile import reconcile
@@ -41,7 +41,7 @@ from tests.builders.sources import some_sources
 from tests.builders.stores import new_store
 from tests.builders.ticketing import a_ticket_fleet
 from tests.fakes.engine import FakeEngine
-from tests.fakes.server import AMD64, NOON, FakeServer
+from tests.fakes.server import NOON, FakeServer
 
 QUEUE = {"kind": "debusine", "url": "https://d.example", "scopes": ["debian"]}
 TICKETS, PULUMI = {"kind": "tickets"}, {"kind": "sim", "engine": "pulumi"}
@@ -188,26 +188,6 @@ def test_doctor_advises_chmod_when_secret_file_is_readable_by_others(tmp_path: P
     assert after is not None
     assert (before.result, before.fix) == ("notice", f"chmod go= {token}")
     assert after.result == "ok"
-
-
-def test_notice_begins_with_the_request_that_no_worker_can_run() -> None:
-    notice = of(check("waits: [[riscv64, 180, 1]]"), "queue debian, riscv64")
-
-    assert notice is not None
-    assert notice.said.startswith("request debian/1 waits ")
-
-
-def test_waits_are_grouped_by_architecture_with_its_workers() -> None:
-    waits = "[[amd64, 10, 1], [amd64, 20, 1], [amd64, 60, 1], ['', null, 1]]"
-    known = {"queue": "debian", "architecture": "amd64", "waiting": 3, "machinery": AMD64}
-    other = {"queue": "debian", "architecture": "any", "waiting": 1, "machinery": Machinery()}
-
-    assert check(f"waits: {waits}").waits == (
-        QueueWait.model_validate(known | {"oldest_seconds": 3600, "median_seconds": 1200}),
-        QueueWait.model_validate(other | {"oldest_seconds": None, "median_seconds": None}),
-    )
-    (wait,) = check("waits: [[riscv64, 180, 1]], server: {broken: down}").waits
-    assert (wait.architecture, wait.machinery) == ("riscv64", None)
 
 
 def test_missing_store_is_reported_once_when_a_queue_needs_it() -> None:

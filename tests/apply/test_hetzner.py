@@ -13,14 +13,13 @@ from fleet.engines.pulumi import PulumiBase
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.history import Outcome
-from fleet.model.user_data import read_user_data
 from fleet.reconcile import reconcile
 from fleet.state.store import Store
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_request
 from tests.builders.sentences import tells
-from tests.builders.sharing import NETWORK, RULE, a_sharing_fleet
+from tests.builders.sharing import NETWORK, a_sharing_fleet
 from tests.fakes.queue import FakeQueue
 from tests.fakes.registry import FakeRegistry
 from tests.fakes.source_reader import FakeSourceReader
@@ -28,7 +27,6 @@ from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
 from tests.ports.test_shared_stack_engine import hetzner_base
 
 pytestmark = pytest.mark.engine
-FIRST = "debian-ci-builders-0001"
 
 
 @dataclass
@@ -74,47 +72,6 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
     with SimulatedHetzner() as api:
         rig = HcloudRig(tmp_path, api)
         yield Operator(rig, hetzner_base(tmp_path, api), store)
-
-
-def test_first_apply_creates_shared_resources_and_their_server(operator: Operator) -> None:
-    outcome = operator.apply(1, network=NETWORK, firewall=[RULE])
-
-    (server,) = operator.rig.api.state.resources["servers"].values()
-    (network,) = operator.rig.api.state.resources["networks"]
-    data = read_user_data(operator.rig.api.state.user_data[server["id"]])
-    assert outcome.exit_code == 0
-    assert server["labels"]["fleet"] == "debian-ci"
-    assert [each["network"] for each in server["private_net"]] == [network]
-    assert data.files[1].content == operator.registry.tokens[server["name"]]
-
-
-def test_second_apply_with_equal_demand_changes_nothing(operator: Operator) -> None:
-    operator.apply(1, network=NETWORK)
-    before = operator.rig.api.state.resources["servers"].copy()
-
-    outcome = operator.apply(1, network=NETWORK)
-
-    assert outcome.exit_code == 0
-    assert operator.rig.api.state.resources["servers"].keys() == before.keys()
-
-
-def test_apply_leaves_no_token_or_server_when_type_is_out_of_stock(operator: Operator) -> None:
-    operator.rig.api.state.stock["ccx33"] = 0
-
-    outcome = operator.apply(1)
-
-    assert (outcome.exit_code, operator.registry.tokens) == (1, {})
-    assert operator.servers() == []
-
-
-def test_apply_leaves_no_server_after_a_lost_reply(operator: Operator) -> None:
-    operator.rig.api.fail(Fault("POST", "/servers", answer_lost=True, count=1))
-
-    outcome = operator.apply(1)
-
-    assert outcome.exit_code == 0
-    assert operator.servers() == [FIRST]
-    assert list(operator.registry.tokens) == [FIRST]
 
 
 def test_no_server_is_created_when_base_fails(operator: Operator) -> None:

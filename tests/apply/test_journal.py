@@ -86,16 +86,6 @@ def test_each_step_is_in_journal_before_its_execution() -> None:
     assert all(tells(line, *step) for line, step in zip(said, steps, strict=True))
 
 
-def test_update_of_base_is_in_journal_before_its_execution() -> None:
-    said: list[str] = []
-    base = journalled(sources(FakeRegistry(), FakeEngine(), said), said.append).bases["desk"]
-
-    base.preview(BASE, [KEY])
-    base.up(BASE, [KEY], lambda step: said.append(f"{step.operation}d"))
-
-    assert said == ["stack debian-ci.desk: create key-ana", "created"]
-
-
 def test_no_change_is_executed_when_journal_is_unwritable() -> None:
     def full(_: str) -> None:
         raise StoreFailed("the disk is full")

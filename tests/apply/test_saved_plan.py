@@ -55,14 +55,6 @@ def test_worker_cost_of_an_older_plan_is_unknown_when_it_was() -> None:
     assert isinstance(worker.cost, UnknownFigure)
 
 
-def test_saved_plan_round_trips() -> None:
-    made_from = some_inputs(labels={"pool": "b", "fleet": "a"}, settings={"z": "1", "a": "2"})
-    creation = a_create(inputs=made_from)
-    plan = sealed(actions=(creation,), pools=(a_pool_verdict(),), workers=(a_worker_verdict(),))
-
-    assert read_plan("p.json", plan_to_json(plan).encode()) == plan
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -7,7 +7,6 @@ from fleet.model.facts import Base, BaseChange, Unknown
 from fleet.model.plan import Plan
 from fleet.planner.shared_stacks import parts_of
 from fleet.reconcile import reconcile
-from fleet.report.json import plan_to_json
 from fleet.report.plan import plan_to_markdown
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet, a_pool, a_stack, a_world, some_inputs
@@ -68,14 +67,6 @@ def test_plan_counts_machines_outdated_by_a_new_base_resource() -> None:
     assert change.outdating in plan_to_markdown(plan)
 
 
-def test_plan_has_no_base_change_when_base_is_current_or_unknown() -> None:
-    fleet = sharing(**ASKED)
-
-    assert planned(fleet, laid(fleet)).bases == ()
-    assert planned(fleet, Unknown(unknown="locked")).bases == ()
-    assert planned(sharing(mode="pause", **ASKED)).bases == ()
-
-
 def test_unfinished_update_of_base_is_finished() -> None:
     fleet = sharing(**ASKED)
 
@@ -83,18 +74,6 @@ def test_unfinished_update_of_base_is_finished() -> None:
 
     (step,) = change.steps
     assert tells(step, "finish")
-
-
-def test_base_change_is_in_every_output_of_the_plan() -> None:
-    plan = planned(sharing(**ASKED))
-
-    text = plan_to_text(plan, colour=False)
-    assert not plan.is_quiet
-    assert tells(text, "1 change", "shared")
-    assert tells(text, "shared", "hetzner")
-    assert tells(text, "create", NETWORK)
-    assert "create network/debian" in plan_to_markdown(plan)
-    assert Plan.model_validate_json(plan_to_json(plan)) == plan
 
 
 def test_saved_plan_differs_when_base_change_differs() -> None:

@@ -10,7 +10,6 @@ from fleet.model.facts import (
     Demand,
     Ledger,
     Listing,
-    Machine,
     MachineState,
     QueueReading,
     Unknown,
@@ -21,19 +20,18 @@ from fleet.model.facts import (
 from fleet.model.plan import Drain, Reason
 from fleet.model.tickets import Ticket
 from fleet.planner.begin import begin_pool_plans
-from fleet.planner.inventory import attend, take_inventory
+from fleet.planner.inventory import take_inventory
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.tickets.desk import read_desk
 from fleet.tickets.tenancy import Tenancy
-from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
+from tests.builders import NOW, a_listing, a_stack, ago, some_inputs
 from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
 from tests.builders.ticketing import (
     a_tenancy,
     a_ticket,
     a_ticket_fleet,
-    a_ticket_world,
     leases_of,
     listing_of,
     used,
@@ -41,10 +39,6 @@ from tests.builders.ticketing import (
 
 NAME = "debian-ci-powerful-0001"
 FLEET = a_ticket_fleet()
-
-
-def is_running(machine: Machine) -> bool:
-    return machine.state is MachineState.RUNNING
 
 
 def a_reading(*tickets: Ticket, tenancies: tuple[Tenancy, ...] = ()) -> QueueReading:
@@ -83,16 +77,6 @@ def test_machine_of_expired_ticket_is_idle_since_now() -> None:
     (worker,) = workers_of(a_reading(had, tenancies=(used(sandbox="s", since=ago(hours=2)),)))
 
     assert (worker.state, worker.since, worker.draining) == (WorkerState.IDLE, NOW, False)
-
-
-def test_ticket_counts_for_its_owner_and_team() -> None:
-    ticket = a_ticket(7, machine="m1", state="ready", team="core", owner="lea", sandbox="s")
-
-    (worker,) = workers_of(a_reading(ticket, tenancies=(used(sandbox="s"),)))
-
-    assert worker.work is not None
-    assert (worker.work.requester, worker.work.owner, worker.work.team) == ("ada", "lea", "core")
-    assert worker.work.required == ("arch_x86_64",)
 
 
 CASES = [*read_blocks(Path(__file__).parent / "desk")]
@@ -156,30 +140,6 @@ def test_booting_machine_can_be_excluded_from_tickets() -> None:
     assert inventory["powerful"].tokens == "tickets"
 
 
-def test_worker_drained_at_its_provider_is_draining() -> None:
-    listing = a_listing(
-        a_machine(name=NAME, created_at=ago(hours=3)),
-        workers=(a_worker(name=NAME, draining=True, requires=("x",)),),
-    )
-    reading = a_reading(tenancies=(used(machine=NAME),))
-
-    workers = attend(world_of(reading, listing), ["tickets"], listing, is_running)
-
-    assert isinstance(workers, dict)
-    (worker,) = workers["tickets"]
-    assert worker.draining
-    assert worker.requires == ("sandbox:ada/ping", "x")
-
-
-def test_worker_reported_busy_by_its_provider_is_busy() -> None:
-    listing = a_listing(a_machine(name=NAME), workers=(a_worker(name=NAME, busy=True),))
-
-    workers = attend(world_of(a_reading(), listing), ["tickets"], listing, is_running)
-
-    assert isinstance(workers, dict)
-    assert [worker.state for worker in workers["tickets"]] == [WorkerState.BUSY]
-
-
 def test_unreadable_ticket_queue_stops_changes_of_its_pools() -> None:
     unknown = Unknown(unknown="the store does not answer")
     reading = QueueReading(demand=unknown, workers=unknown)
@@ -212,15 +172,6 @@ def test_limit_names_ticket_without_sandbox_by_its_number() -> None:
     assert limit.who == "ticket 7"
 
 
-def test_on_demand_machine_is_assigned_when_no_usual_one_is_free() -> None:
-    usual = FLEET.pools["powerful"].model_copy(update={"provides": []})
-    fleet = FLEET.model_copy(update={"pools": FLEET.pools | {"usual": usual}})
-    first, second = a_ticket(7), a_ticket(8)
-    world = with_another(world_of(a_reading(first, second), listing_of()), "usual")
-
-    assert leases_of(fleet, world) == [(7, "debian-ci-usual-0001"), (8, NAME)]
-
-
 def with_another(world: World, pool: str) -> World:
     """Return a world with a machine of another pool."""
     name = f"debian-ci-{pool}-0001"
@@ -242,39 +193,6 @@ def test_unused_machine_with_failed_livechecks_is_deleted() -> None:
     assert [(type(each), each.reason) for each in pool_plan.actions] == [
         (Drain, Reason.LIVECHECK_FAILED)
     ]
-
-
-def test_machine_granted_by_rule_counts_to_limit_of_tag() -> None:
-    rule = {"match": "ada/ping/fedora-43/chromium", "ask": ["extra_powerful"]}
-    fleet = a_ticket_fleet(tag={"asked_by": ["rules"], "limits": {"total": 1}}, powerful=[rule])
-    build = {"project": "ping", "chroot": "fedora-43", "package": "chromium"}
-    tags = ("arch_x86_64", "extra_powerful")
-    other = a_ticket(7, machine="m1", state="ready", granted=tags, **build)
-    waits = a_ticket(8, **build)
-    held = used(machine="m1", sandbox=other.effective_sandbox)
-    machines = {"m1": "powerful", NAME: "powerful"}
-
-    busy = a_ticket_world(fleet, [other, waits], machines, [held])
-    free = a_ticket_world(fleet, [waits], {NAME: "powerful"})
-
-    assert leases_of(fleet, busy) == []
-    assert leases_of(fleet, free) == [(8, NAME)]
-
-
-def test_work_of_ticket_has_names_of_its_build() -> None:
-    ticket = a_ticket(
-        state="ready",
-        machine=NAME,
-        project="browsers",
-        chroot="fedora-43-x86_64",
-        package="chromium",
-    )
-
-    (worker,) = workers_of(a_reading(ticket, tenancies=(used(machine=NAME),)))
-
-    assert worker.work is not None
-    assert worker.work.package == "chromium"
-    assert worker.work.names == ("ada/browsers/fedora-43-x86_64/chromium",)
 
 
 TWO_QUEUES = {"tickets": {"kind": "tickets"}, "others": {"kind": "tickets"}}

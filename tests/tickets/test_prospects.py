@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleet.model.facts import Unknown
 from fleet.schema.model import Fleet
 from fleet.tickets.reasons import ITS_TURN, judge, why_all_wait, why_waits
 from tests.builders import NOW
@@ -102,20 +101,6 @@ CHROMIUM = {
 NOBODY: dict[str, list[str]] = {}
 
 
-def test_allow_list_rule_gives_ticket_the_tag_of_its_build() -> None:
-    ticket = a_ticket(1, tags=("arch_x86_64",), **CHROMIUM)
-
-    (given,) = judge(RULED, ticket, NOBODY, NOW.date()).given
-
-    assert (given.tag, given.path) == ("extra_powerful", ("powerful", 0))
-
-
-def test_ticket_may_request_tag_that_a_rule_grants() -> None:
-    ticket = a_ticket(1, tags=TAGS, **CHROMIUM)
-
-    assert judge(RULED, ticket, NOBODY, NOW.date()).denied == ()
-
-
 @pytest.mark.parametrize(
     ("build", "hint"),
     [({}, "--build"), (CHROMIUM | {"package": "bash"}, "praiskup/ping/fedora-43-x86_64/bash")],
@@ -126,26 +111,6 @@ def test_ticket_is_denied_a_tag_with_a_hint(build: dict[str, object], hint: str)
     assert denied.path == ("tags", "extra_powerful", "asked_by")
     assert denied.because.startswith("user ada ")
     assert hint in denied.because.rpartition("; ")[2]
-
-
-def test_group_member_may_request_tag_unless_membership_is_unknown() -> None:
-    ticket = a_ticket(tags=TAGS)
-
-    allowed = judge(RULED, ticket, {"porters": ["ada"]}, NOW.date())
-    unsure = judge(RULED, ticket, Unknown(unknown="no such file"), NOW.date())
-
-    assert (allowed.denied, allowed.unknown) == ((), "")
-    assert (len(unsure.denied), unsure.unknown) == (1, "no such file")
-
-
-def test_waivable_tag_is_waived_when_denied() -> None:
-    fleet = a_ticket_fleet(
-        tag={"asked_by": ["rules"], "otherwise": {"after": "30m", "drop": True}}
-    )
-
-    judged = judge(fleet, a_ticket(tags=TAGS), NOBODY, NOW.date())
-
-    assert ([each.tag for each in judged.dropped], judged.denied) == (["extra_powerful"], ())
 
 
 def test_rule_does_not_make_a_project_a_source_build() -> None:

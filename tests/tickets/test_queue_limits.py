@@ -63,10 +63,3 @@ def test_machine_of_one_queue_does_not_count_to_limit_of_another() -> None:
         (("queues", "one", "limits", "total"), 0, 1),
         (("queues", "two", "limits", "total"), 1, 0),
     ]
-
-
-def test_waiting_ticket_does_not_count_to_limit_of_other_queue() -> None:
-    plan = planned([WAITS], [WAITS._replace(id=3)])
-
-    assert made(plan) == 2
-    assert [(each.given, each.waiting) for each in plan.limits] == [(1, 0), (1, 0)]

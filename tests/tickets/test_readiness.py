@@ -6,9 +6,8 @@ import pytest
 import yaml
 
 from fleet.model.facts import Machine, World
-from fleet.model.plan import Create, Delete, Drain, Reason
+from fleet.model.plan import Drain, Reason
 from fleet.model.tickets import Ticket
-from fleet.planner.failures import settle
 from fleet.planner.inventory import take_inventory
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -76,21 +75,6 @@ def a_world(
     return World.model_validate(seen | overrides)
 
 
-def test_unready_machine_is_deleted_as_failed_boot_of_image() -> None:
-    fleet, late = a_cloud_fleet(), a_server(created_at=ago(minutes=6), misses=3)
-    tried = an_attempt(pool="powerful", worker=NAME, at=ago(minutes=6), result="starting")
-    world = a_world(fleet, late, attempts=(tried,))
-
-    actions = reconcile(fleet, world).actions
-    (delete,) = [each for each in actions if not isinstance(each, Create)]
-
-    assert isinstance(delete, Delete)
-    assert delete.reason is Reason.BOOT_FAILED
-    assert tells(delete.because, "port 22", "ready.within", "5m")
-    (ended,) = settle(fleet, world, take_inventory(fleet, world))
-    assert (ended.result, ended.detail) == ("failed", delete.because)
-
-
 def test_machine_is_drained_after_three_failed_checks() -> None:
     fleet = a_cloud_fleet()
     world = a_world(fleet, a_server(misses=3, was_ready=True), tickets=())
@@ -100,15 +84,6 @@ def test_machine_is_drained_after_three_failed_checks() -> None:
     assert isinstance(drain, Drain)
     assert drain.reason is Reason.LIVECHECK_FAILED
     assert tells(drain.because, "ready", "answer", "3")
-
-
-def test_machine_with_ticket_is_kept_when_unreachable() -> None:
-    fleet = a_cloud_fleet()
-    had = a_ticket(1, machine=NAME, state="ready")
-    held = a_tenancy(machine=NAME, uses=1, sandbox="ticket 1", since=ago(minutes=1))
-    world = a_world(fleet, a_server(misses=9, was_ready=True), tickets=(had,), tenancies=(held,))
-
-    assert not [each for each in reconcile(fleet, world).actions if each.action == "delete"]
 
 
 def test_formerly_ready_machine_is_a_failed_livecheck() -> None:

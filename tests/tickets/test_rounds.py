@@ -121,23 +121,6 @@ def test_refused_lease_is_reported_and_run_continues() -> None:
     assert NAME in line
 
 
-def test_last_work_is_charged_when_machine_is_reassigned() -> None:
-    farm = Farm()
-    farm.fleet = farm.desk.fleet = a_ticket_fleet(pool={"reuse": {"opportunity": "30m"}})
-    first = farm.desk.open(a_ticket(sandbox="s", team="blue"))
-    farm.run(listing_of())
-    farm.desk.change(first, lambda ticket: close(ticket, LATER), LATER)
-    second = farm.desk.open(a_ticket(sandbox="s", team="green"))
-
-    world = farm.run(listing_of(), at=LATER + timedelta(minutes=1))
-
-    workers = world.queues["tickets"].workers
-    assert isinstance(workers, tuple)
-    assert farm.desk.all[second].machine == NAME
-    assert workers[0].ended is not None
-    assert (workers[0].ended.work.team, workers[0].ended.at) == ("blue", LATER)
-
-
 @pytest.mark.parametrize(
     ("stacks", "known"),
     [
@@ -208,16 +191,6 @@ def test_failed_livechecks_fail_the_ticket_of_the_machine() -> None:
     ticket = farm.desk.all[number]
     assert (ticket.state, farm.cleaner.cleaned) == (TicketState.FAILED, [])
     assert NAME in ticket.because
-
-
-def test_answer_contains_data_of_provider() -> None:
-    farm = Farm(answer="{name} {host}:{port} {data}")
-    number = farm.desk.open(a_ticket())
-    farm.cleaner.told = {"port": "2222", "data": "as root"}
-
-    farm.run(listing_of(address="192.0.2.1"))
-
-    assert farm.desk.all[number].answer == f"{NAME} 192.0.2.1:2222 as root"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from xmlrpc.client import Fault
 import pytest
 
 from fleet.model.facts import Unknown
-from fleet.model.tickets import Ticket, TicketState, find_fault
+from fleet.model.tickets import Ticket, find_fault
 from fleet.tickets.reasons import ITS_TURN
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket_fleet
@@ -49,30 +49,6 @@ def test_command_line_ticket_keeps_its_lease_after_old_client(service: TicketSer
 
     assert service.client.collect(number) == NOTHING
     assert found(service, number).lease == 60
-
-
-def test_client_lists_and_closes_only_its_tickets(tmp_path: Path) -> None:
-    with TicketService(tmp_path, named=True) as service:
-        number = service.of("copr").take("extra_powerful")
-        other = service.of("packit")
-
-        assert (other.collect(number), other.close(number)) == (NOTHING, False)
-
-        ticket = found(service, number)
-        assert (ticket.state, ticket.client) == (TicketState.WAITING, "copr")
-        assert service.of("copr").close(number) is True
-
-
-def test_call_fails_while_store_is_missing_and_then_works(
-    service: TicketService, tmp_path: Path
-) -> None:
-    (tmp_path / "store.db").rename(tmp_path / "elsewhere.db")
-    with pytest.raises(Fault, match="no store"):
-        service.client.take("extra_powerful")
-
-    (tmp_path / "elsewhere.db").rename(tmp_path / "store.db")
-
-    assert service.client.take("extra_powerful") == 1
 
 
 def test_ticket_is_refused_when_queue_is_not_in_fleet_yaml(service: TicketService) -> None:

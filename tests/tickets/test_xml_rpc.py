@@ -220,38 +220,6 @@ def test_silent_connections_use_no_thread_and_no_capacity(said: str) -> None:
         assert OldClient(server.url).call("x") == ["anybody 127.0.0.1", "x"]
 
 
-def test_waiting_calls_of_one_client_leave_capacity_for_others() -> None:
-    free, waiting = threading.Event(), threading.Semaphore(0)
-
-    def answer(client: str, name: str, arguments: Sequence[Any]) -> object:
-        if name == "waitTicket":
-            waiting.release()
-            free.wait(30)
-        return echo(client, name, arguments)
-
-    tokens = {"copr": "an-invented-token", "packit": "another-invented-token"}
-    wait = dumps((1,), "waitTicket").encode()
-    with (
-        XmlRpcServer(("127.0.0.1", 0), answer, tokens=tokens, bounds=Bounds(calls=20)) as server,
-        ExitStack() as held,
-    ):
-        server.metrics = lambda: "# EOF\n"
-        held.callback(free.set)
-        for _ in range(60):
-            asked = held.enter_context(connected(server))
-            asked.sendall(post(wait, f"Authorization: {basic('copr:an-invented-token')}"))
-        for _ in range(15):
-            assert waiting.acquire(timeout=10)
-
-        other = post(
-            dumps((), "x").encode(), f"Authorization: {basic('packit:another-invented-token')}"
-        )
-        own = f"Authorization: {basic('copr:an-invented-token')}\r\n\r\n"
-        assert b"packit" in send(server, other)
-        assert send(server, b"GET /healthz HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.0 200")
-        assert b"# EOF" in send(server, f"GET /metrics HTTP/1.0\r\n{own}".encode())
-
-
 def test_wrong_tokens_are_counted_reported_and_delayed() -> None:
     noted: list[str] = []
     wrong = post(dumps((), "x").encode(), f"Authorization: {basic('copr:wrong')}")
@@ -343,11 +311,6 @@ def test_call_without_token_gets_401_and_is_not_counted() -> None:
         assert answer.startswith(b"HTTP/1.0 401")
         assert b"NAME:TOKEN" in answer
         assert server.wrong_tokens == 0
-
-
-def test_silent_connection_ends_after_timeout() -> None:
-    with XmlRpcServer(("127.0.0.1", 0), echo, bounds=Bounds(patience=0.2)) as server:
-        assert send(server) == b""
 
 
 def test_wrong_tokens_are_reported_in_one_line_and_delayed() -> None:
