@@ -11,7 +11,6 @@ from fleet.schema.findings import listed
 from fleet.tagrules.derive import derive
 from fleet.tagrules.vocabulary import Vocabulary
 from tests.builders import a_fleet
-from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial
 
 LONG = "x" * 200_000
@@ -71,29 +70,6 @@ def test_output_is_bounded_when_a_request_is_absurd(
     assert shown
     assert len(shown) < MAX_SHOWN
     assert max(map(len, shown.splitlines())) < MAX_SHOWN // 10
-
-
-@pytest.mark.parametrize("kind", ABSURD)
-def test_pages_are_bounded_when_a_request_is_absurd(
-    kind: str, trial: Trial, run_fleet: RunFleet
-) -> None:
-    ask(trial, **ABSURD[kind])
-
-    run_fleet("status", "--site", "pages")
-
-    pages = {path: len(path.read_text()) for path in (trial.folder / "pages").rglob("*.html")}
-    assert max(pages.values()) < 2 * MAX_SHOWN
-    assert any("requests" in path.parts for path in pages)
-
-
-@pytest.mark.parametrize(("kind", "least"), [("long-tag", len(LONG)), ("many-tags", 20_000)])
-def test_json_is_valid_when_a_request_is_absurd(kind: str, least: int, trial: Trial) -> None:
-    ask(trial, **ABSURD[kind])
-
-    (signature,) = trial.json("plan")["signatures"]
-
-    assert signature["required"] == sorted(ABSURD[kind]["required"])
-    assert len("".join(signature["required"])) >= least
 
 
 def test_long_list_ends_in_a_count_when_more_names_follow() -> None:

@@ -10,36 +10,16 @@ from contextlib import chdir
 import pytest
 
 from fleet.cli import apply
-from fleet.errors import StoreMissing, WrongUsage
+from fleet.errors import WrongUsage
 from fleet.program import build_parser
 from tests.builders.sentences import tells
-from tests.rigs.process import RunFleet, clean_environment
+from tests.rigs.process import clean_environment
 from tests.rigs.terminal import (
     answer_at_terminal,
     read_until_closed,
-    run_at_terminal,
 )
 from tests.rigs.trial import Trial
 from tests.rigs.warm import Warm
-
-
-def test_first_apply_creates_machines_for_waiting_requests(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
-    trial.wait_for("1", big=["2"])
-
-    applied = run_fleet("apply")
-
-    assert (applied.returncode, applied.stderr) == (
-        0,
-        "big: create trial-big-0001\nbuilders: create trial-builders-0001\n",
-    )
-    result, *pools = applied.stdout.splitlines()[-5:]
-    assert tells(result, "2 created", "0 drained", "0 deleted", "fleet trial")
-    assert pools[::2] == ["  big: applied", "  builders: applied"]
-    assert tells(pools[1], "    + ", "1", "trial-big-0001")
-    assert tells(pools[3], "    + ", "1", "trial-builders-0001")
-
 
 # who watches
 
@@ -106,25 +86,6 @@ def test_apply_of_a_quiet_plan_does_not_ask(trial: Trial, warm: Warm) -> None:
     code, _ = answer_at_terminal(trial, warm, b"", "apply")
 
     assert (code, trial.machines()) == (0, [])
-
-
-def test_apply_into_a_pipe_does_not_ask(trial: Trial, warm: Warm) -> None:
-    trial.wait_for("1")
-
-    with run_at_terminal(trial, warm, "apply", stdout=subprocess.PIPE) as (process, terminal):
-        assert process.stdout is not None
-        process.stdout.read()
-        b"".join(read_until_closed(terminal))
-
-    assert (process.returncode, len(trial.machines())) == (0, 1)
-
-
-def test_apply_prints_each_step_as_a_line_in_ci(trial: Trial, warm: Warm) -> None:
-    trial.wait_for("1")
-
-    _, shown = watched(trial, warm, CI="true")
-
-    assert tells(shown, "builders", "create", "trial-builders-0001")
 
 
 class User:
@@ -204,16 +165,5 @@ def test_apply_refuses_an_unknown_pool_before_it_prints_a_plan(trial: Trial) -> 
 
     with pytest.raises(WrongUsage):
         apply_as(trial, "--pool", "other", happens=lambda: happened.append(None))
-
-    assert not happened
-
-
-def test_apply_refuses_a_missing_store_before_it_prints_a_plan(trial: Trial) -> None:
-    trial.wait_for("1")
-    (trial.folder / ".fleet/store.db").unlink()
-    happened: list[None] = []
-
-    with pytest.raises(StoreMissing):
-        apply_as(trial, happens=lambda: happened.append(None))
 
     assert not happened

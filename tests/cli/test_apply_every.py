@@ -105,17 +105,6 @@ def test_until_quiet_creates_and_deletes_machines_then_stops(trial: Trial) -> No
     assert trial.machines() == []
 
 
-@pytest.mark.slow
-def test_loop_prints_a_line_for_run_without_changes(trial: Trial) -> None:
-    trial.write(fleet_yaml(desk="boot: 30s"))
-    trial.wait_for("1")
-
-    _, said = kept(trial, between=(nothing,))
-
-    assert len(said.splitlines()[-2]) < 90
-    assert tells(said.splitlines()[-2], "1", "request", "1", "worker")
-
-
 def test_loop_prints_a_line_per_run_with_json(trial: Trial) -> None:
     trial.wait_for("1")
 
@@ -180,14 +169,6 @@ def test_loop_ignores_edit_with_name_of_another_fleet(trial: Trial) -> None:
     told = [line for line in said.splitlines() if tells(line, "fleet.yaml", "`fleet`", "`state`")]
     assert len(told) == 1
     assert trial.machines() == ["trial-builders-0001"]
-
-
-def test_loop_ends_when_file_is_invalid_at_start(trial: Trial) -> None:
-    trial.write("fleet: 7\n")
-
-    said = trial.told("apply", "--every", "60s", code=1)
-
-    assert tells(said, "fleet.yaml", "invalid", "1 error")
 
 
 # signals, locks, kills
@@ -276,15 +257,6 @@ def struck(trial: Trial, signals: Signals, *, times: int) -> tuple[int, str]:
     with chdir(trial.folder), redirect_stdout(said), redirect_stderr(said):
         code = apply.run(args, Struck(), signals)
     return code, said.getvalue()
-
-
-def test_loop_skips_run_when_lock_is_held(trial: Trial) -> None:
-    with trial.locked():
-        code, said = kept(trial, "--for", "60s", between=())
-
-    assert code == 1
-    assert "fleet trial: somebody else, since " in said
-    assert kept(trial, "--for", "60s", between=())[0] == 0
 
 
 def test_next_loop_continues_after_kill(trial: Trial, warm: Warm) -> None:

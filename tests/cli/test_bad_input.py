@@ -272,19 +272,6 @@ def test_simulated_cloud_is_unknown_when_its_file_is_special(
     assert ["a", "unknown"] in [line.split()[:2] for line in ran.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("special", ["mkfifo p.json", "truncate --size 600M p.json"])
-def test_state_import_refuses_special_file(
-    run_fleet: RunFleet, project: Path, special: str
-) -> None:
-    (project / "fleet.yaml").write_text(SIM, encoding="utf-8")
-    subprocess.run(special.split(), cwd=project, check=True)
-
-    ran = run_fleet("state", "import", "p.json")
-
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith("fleet: error: p.json")
-
-
 def test_report_is_not_written_to_circular_link(run_fleet: RunFleet, project: Path) -> None:
     (project / "fleet.yaml").write_text(SIM, encoding="utf-8")
     (project / "q.json").symlink_to("q.json")
@@ -318,19 +305,6 @@ def test_report_is_written_to_named_pipe(fork_fleet: RunFleet, project: Path) ->
 
     assert ran.returncode == 0
     assert ran.stdout.startswith("[]\n")
-
-
-def test_hint_names_include_when_an_included_file_is_unreadable(
-    run_fleet: RunFleet, project: Path
-) -> None:
-    (project / "more.yaml").symlink_to("more.yaml")
-    (project / "fleet.yaml").write_text("fleet: demo\ninclude: [more.yaml]\n")
-
-    ran = run_fleet("validate")
-
-    assert ran.returncode == 1
-    assert tells(ran.stdout, "hint", "`include`", "fleet.yaml")
-    assert "--file" not in ran.stdout
 
 
 @pytest.mark.parametrize("year", [1, 1969, 2200, 2201, 9999])

@@ -160,40 +160,6 @@ def test_no_machine_is_created_or_deleted_when_list_is_invalid(name: str, shop: 
     assert (shop.made(), shop.up(), shop.listed()) == (1, before, before)
 
 
-@pytest.mark.parametrize("text", ["", pytest.param("not executable", marks=pytest.mark.slow)])
-def test_machine_does_not_fail_when_livecheck_cannot_run(text: str, shop: Shop) -> None:
-    assert shop.trial.do("apply")[0] == 0
-    shop.put("livecheck", text)
-
-    codes = [shop.trial.do("apply")[0] for _ in range(4)]
-
-    assert codes == [4] * 4
-    assert (shop.made(), len(shop.up())) == (1, 1)
-
-
-@pytest.mark.slow
-def test_removed_pool_keeps_machine_of_open_ticket(shop: Shop) -> None:
-    assert shop.trial.do("apply")[0] == 0
-    _, opened = shop.trial.do("ticket", "open", "--tag", "one", "--user", "ada")
-    number = opened.split()[0]
-    shop.trial.do("apply")
-    had = shop.trial.do("ticket", "check", number, "--user", "ada")
-    pools = YAML.index("pools:")
-    shop.trial.write(f"{YAML[:pools]}pools: {{}}\n")
-
-    codes = [shop.trial.do("apply") for _ in range(2)]
-
-    assert had[0] == 0
-    assert shop.up() == ["one_f0001"], codes
-    assert shop.trial.do("ticket", "check", number, "--user", "ada") == had
-    shop.trial.write(YAML)
-    shop.trial.do("ticket", "close", number, "--user", "ada")
-    for _ in range(3):
-        code, said = shop.trial.do("apply")
-    assert code == 0, said
-    assert shop.up() == shop.listed() == ["one_f0002"]
-
-
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[OldClient, Callable[[str], str]]]:
     """Yield a client of a `fleet serve` in a process of its own, and what waits for its words."""

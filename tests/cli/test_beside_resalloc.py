@@ -75,16 +75,6 @@ def sides(project: Path) -> Sides:
     return Sides(project)
 
 
-def test_paused_fleet_changes_no_machine_of_resalloc(sides: Sides) -> None:
-    ticket = sides.resalloc.take("hv")
-
-    sides.run()
-
-    assert sides.resalloc.machine_of(ticket)
-    assert sides.resalloc.names() == sides.machines("")
-    assert sides.deleted() == []
-
-
 def scripts_of_the_page(folder: Path) -> None:
     """Write the programs of run-beside-resalloc.md."""
     text = (ROOT / "docs/how-to/run-beside-resalloc.md").read_text(encoding="utf-8")

@@ -1,7 +1,6 @@
 """`fleet check`: a fleet's own policies, each failing one a finding with its place."""
 
 import json
-import os
 import shutil
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ from fleet.apply import policies as applied
 from fleet.cli import check
 from fleet.model.policies import Failure, PolicyTest
 from fleet.schema.source import Document
-from tests.rigs.process import Completed, RunFleet, unwrapped
+from tests.rigs.process import Completed, RunFleet
 
 FLEET = """\
 fleet: policed
@@ -107,17 +106,6 @@ def test_each_report_has_the_place_of_a_key_or_a_test(policed: Path, run_fleet: 
     ]
 
 
-@pytest.mark.slow
-def test_findings_quote_fleet_yaml_and_name_the_policy(run_fleet: RunFleet) -> None:
-    ran = run_fleet("check", "--world", "world.json")
-
-    assert ran.returncode == 1
-    assert "fleet.d/large.yaml:5:12: error[failed-policy] " in ran.stdout
-    assert "large is large (policies/own.py:12)\n" in unwrapped(ran.stdout)
-    assert "\n5 |       max: 30\n" in ran.stdout
-    assert ran.stdout.splitlines()[-1].endswith(": 1 passed, 2 failed")
-
-
 def test_check_reports_missing_policies(policed: Path, run_fleet: RunFleet) -> None:
     shutil.rmtree(policed / "policies")
 
@@ -125,18 +113,6 @@ def test_check_reports_missing_policies(policed: Path, run_fleet: RunFleet) -> N
 
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "policies/" in ran.stdout
-
-
-@pytest.mark.slow
-def test_check_reports_unreadable_base(policed: Path, run_fleet: RunFleet) -> None:
-    (policed / "policies/own.py").write_text(
-        "def test_none(base, plan):\n    assert base is None\n    assert plan.change.unknown\n"
-    )
-
-    ran = run_fleet("check", "--world", "world.json", "--base", "base/fleet.yaml")
-
-    assert ran.returncode == 0
-    assert "base/fleet.yaml" in ran.stderr
 
 
 @pytest.mark.slow
@@ -213,25 +189,6 @@ def test_policies_share_modules_and_fixtures_but_no_values(
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
     assert ran.stdout.splitlines()[-1].endswith(": 5 passed")
     assert not [*policed.rglob("__pycache__"), *policed.rglob(".pytest_cache")]
-
-
-@pytest.mark.slow
-def test_failed_assert_of_a_shared_module_shows_its_values(
-    policed: Path, run_fleet: RunFleet
-) -> None:
-    odd = policed / "odd 'b'"
-    odd.mkdir()
-    (odd / "_shared.py").write_text("def small(size):\n    assert size < 3\n")
-    (odd / "own.py").write_text(
-        "from _shared import small\n"
-        "def test_small(fleet):\n    small(fleet.pools['large'].workers.max)\n"
-    )
-
-    ran = run_fleet("check", "--world", "world.json", "--policies", odd.name)
-
-    assert ran.returncode == 1
-    assert "own.py:3:1" in ran.stdout
-    assert "assert 30 < 3" in ran.stdout
 
 
 BROKEN = {
@@ -319,50 +276,6 @@ def _command_line(process: Path) -> bytes:
         return b""
 
 
-@pytest.mark.slow
-def test_check_shows_the_first_lines_when_a_policy_prints_much(
-    policed: Path, run_fleet: RunFleet
-) -> None:
-    (policed / "policies/own.py").write_text(
-        "def test_a():\n    print('\\x1b[2J first')\n    for _ in range(100_000):\n"
-        "        print('x' * 1000)\n"
-    )
-
-    ran = run_fleet("check", "--world", "world.json")
-
-    assert (ran.returncode, len(ran.stderr.splitlines())) == (0, 18), ran.stderr
-    assert len(ran.stderr) < 20 * 220
-    assert "first" in ran.stderr
-    assert "\x1b" not in ran.stderr
-
-
-@pytest.mark.slow
-def test_check_reports_policy_that_is_not_a_regular_file(
-    policed: Path, run_fleet: RunFleet
-) -> None:
-    os.mkfifo(policed / "policies/pipe.py")
-    (policed / "policies/device.py").symlink_to("/dev/zero")
-    (policed / "policies/nowhere.py").symlink_to("absent")
-    (policed / "policies/folder.py").mkdir()
-
-    ran = run_fleet("check", "--world", "world.json", "--json")
-
-    found = {place[0] for place in places(ran) if place[2] == "broken-policy"}
-    assert (ran.returncode, ran.stderr) == (1, "")
-    assert found == {f"policies/{name}.py" for name in ("device", "folder", "nowhere", "pipe")}
-    assert len(places(ran)) == len(found) + 3
-
-
-@pytest.mark.slow
-def test_check_shows_the_error_when_conftest_is_broken(policed: Path, run_fleet: RunFleet) -> None:
-    (policed / "policies/conftest.py").write_text("import not_installed\n")
-
-    ran = run_fleet("check", "--world", "world.json", "--json")
-
-    assert (ran.returncode, broken(ran)) == (1, {"own": {"import": 1}})
-    assert "not_installed" in ran.stderr
-
-
 MERGE_REQUEST = {"CI_MERGE_REQUEST_IID": "7"}
 
 
@@ -407,30 +320,6 @@ def test_check_names_the_extra_when_pytest_is_missing(
 
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "[policies]" in ran.stderr
-
-
-@pytest.mark.slow
-def test_check_keeps_each_result_when_names_are_long(policed: Path, run_fleet: RunFleet) -> None:
-    (policed / "policies/own.py").write_text(
-        "import pytest\n"
-        f"def test_{'a' * 600}1():\n    assert False\n"
-        f"def test_{'a' * 600}2(): pass\n"
-        "@pytest.mark.xfail(strict=True)\ndef test_strict(): pass\n"
-        "@pytest.mark.xfail\ndef test_expected():\n    assert False\n"
-        "def test_skips():\n    pytest.skip('no')\n"
-        "def test_twice(require):\n    require(False, 'one')\n    assert False, 'two'\n"
-        "class TestAll:\n    def test_inside(self):\n        assert 1 == 2\n"
-    )
-
-    ran = run_fleet("check", "--world", "world.json", "--json", "--junit", "junit.xml")
-
-    root = ET.parse(policed / "junit.xml").getroot()  # noqa: S314 - what this program wrote
-    cases = [*root.iter("testcase")]
-    kinds = [part.tag for case in cases for part in case]
-    lines = sorted(place[1] for place in places(ran))
-    assert (ran.returncode, len(cases)) == (1, 7)
-    assert sorted(kinds) == [*["failure"] * 4, *["skipped"] * 2]
-    assert lines == [3, 5, 13, 14, 17]
 
 
 def test_messages_of_policies_are_escaped() -> None:

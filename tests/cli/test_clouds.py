@@ -50,14 +50,6 @@ def test_workers_register_at_provider_without_queue_registry(tmp_path: Path) -> 
     assert isinstance(machines, Registry)
 
 
-def test_machines_path_is_next_to_fleet_yaml_by_default(tmp_path: Path) -> None:
-    there = {"kind": "local", "run": ["true"], "path": "there"}
-    named = machines_of(a_local_fleet(providers={"there": there}), tmp_path, "there")
-
-    assert machines_of(a_local_fleet(), tmp_path).path == tmp_path / ".fleet/local-here"
-    assert named.path == tmp_path / "there"
-
-
 def test_embedded_engine_stores_machines_in_state_folder(tmp_path: Path) -> None:
     fleet = a_local_fleet(state={"backend": "s3://bucket"})
     storage = find_storage(fleet, str(tmp_path / "fleet.yaml"))
@@ -114,14 +106,3 @@ def test_plugins_receive_no_password_of_fleet_yaml() -> None:
     emptied = withheld_variables(fleet, {"HOME": "/root", **dict.fromkeys(names, "made up")})
 
     assert emptied == {"CLOUD_PASSWORD": ""}
-
-
-def test_withheld_variables_omit_unset_ones() -> None:
-    assert withheld_variables(a_fleet(queues={"debian": QUEUE}), {"HOME": "/root"}) == {}
-
-
-def test_withheld_variables_keep_those_of_engines() -> None:
-    passphrase = {"passphrase": {"env": "PULUMI_CONFIG_PASSPHRASE"}}
-    fleet = a_fleet(state=passphrase)
-
-    assert withheld_variables(fleet, {"PULUMI_CONFIG_PASSPHRASE": "made up"}) == {}

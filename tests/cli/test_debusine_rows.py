@@ -67,28 +67,6 @@ def test_one_request_is_unknown_when_a_field_is_odd(
     assert f"2 ({field}" in estimate["because"]
 
 
-@pytest.mark.parametrize("odd_id", ["5", "five", "00", -2])
-def test_request_is_named_by_its_text_when_its_id_is_not_a_number(
-    odd_id: str | int, project: Path, run_fleet: RunFleet
-) -> None:
-    plan = planned(project, run_fleet, row(id=1), row(id=odd_id), row(id=5))
-
-    (estimate,) = plan["estimates"]
-    assert waiting(plan) == ["deb/1", "deb/5"]
-    assert f"{odd_id} (id" in estimate["because"]
-
-
-def test_each_request_is_unknown_when_no_row_is_readable(
-    project: Path, run_fleet: RunFleet
-) -> None:
-    rows = [row(id=1, priority_base="a"), row(id=2, task_name=[]), row(id=3, workspace=True)]
-
-    plan = planned(project, run_fleet, *rows)
-
-    (estimate,) = plan["estimates"]
-    assert (waiting(plan), estimate["unlisted"]) == ([], 3)
-
-
 def test_queue_is_unknown_when_an_odd_row_exceeds_the_count(
     project: Path, run_fleet: RunFleet
 ) -> None:
@@ -100,18 +78,6 @@ def test_queue_is_unknown_when_an_odd_row_exceeds_the_count(
         plan = json.loads(run_fleet("plan", "--json").stdout)
 
     assert plan["unread"] == ["deb"]
-
-
-def test_explain_names_an_unreadable_request(project: Path, run_fleet: RunFleet) -> None:
-    with serving(one_page(row(id=1), row(id=2, priority_base="canary")), debian=2) as server:
-        trial = Trial(project)
-        trial.write(FLEET.format(url=server.url))
-        trial.init()
-        ended = run_fleet("explain", "request", "2")
-
-    assert ended.returncode == 1
-    assert "2 (priority_base" in ended.stderr
-    assert "canary" not in ended.stderr
 
 
 def test_machine_is_kept_when_its_request_is_unreadable(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from simulators.hetzner.server import SimulatedHetzner
 from tests.builders.sentences import tells
 from tests.rigs.debusine import LIST
 from tests.rigs.process import RunFleet
@@ -108,26 +107,6 @@ def test_doctor_orders_next_steps_without_dependent_ones(
     assert "provider far, machines" in before[1][1]
     assert before[-1] == ("fleet doctor", [])
     assert [do for do, _ in before] == re.findall(r"^  \d+\. (.*)$", said, re.MULTILINE)
-
-
-def test_doctor_suggests_apply_until_first_apply(run_fleet: RunFleet, trial: Trial) -> None:
-    new = run_fleet("doctor", "--json")
-    steps = steps_of(run_fleet)
-    trial.apply()
-
-    assert new.returncode == 0
-    assert [do for do, _ in steps][-2:] == ["fleet plan", "fleet apply"]
-    assert "fleet apply" not in [do for do, _ in steps_of(run_fleet)]
-
-
-def test_doctor_suggests_publication_of_unpublished_image(run_fleet: RunFleet) -> None:
-    run_fleet("init", "--queue", "debusine", "--cloud", "hcloud")
-    with SimulatedHetzner() as api:
-        cloud = {"HCLOUD_ENDPOINT": api.endpoint, "HCLOUD_TOKEN": api.token}
-        steps = json.loads(run_fleet("doctor", "--json", env=cloud).stdout)["next_steps"]
-
-    (step,) = (each for each in steps if each["about"] == ["pool builders, image"])
-    assert tells(step["do"], "build", "publish", "docs/how-to/bake-an-image.md")
 
 
 def test_doctor_has_own_fix_when_a_script_fails(trial: Trial) -> None:

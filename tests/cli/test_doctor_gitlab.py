@@ -100,15 +100,6 @@ def test_doctor_reports_weak_gitlab_settings(run_fleet: RunFleet) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_doctor_reports_settings_that_older_gitlab_omits(run_fleet: RunFleet) -> None:
-    with FakeGitlab(protected=["m*n"]) as gitlab:
-        said = run_fleet("doctor", "--json", env=gitlab.doctors_environment)
-
-    assert results(said)["default branch"] == "ok"
-    assert results(said)["merge requests"] == "unchecked"
-
-
-@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     "missing", ["FLEET_GITLAB_MAINTAINER_TOKEN", "CI_API_V4_URL", "CI_PROJECT_ID"]
 )
@@ -124,18 +115,6 @@ def test_doctor_names_missing_variable_without_asking_gitlab(
     assert finding["result"] == "unchecked"
     assert missing in finding["said"]
     assert gitlab.asked == []
-
-
-def test_doctor_mentions_gitlab_when_repository_has_jobs(
-    folder: Path, run_fleet: RunFleet
-) -> None:
-    silent = run_fleet("doctor", "--json")
-    (folder / ".gitlab-ci.yml").write_text("")
-
-    said = run_fleet("doctor", "--json")
-
-    assert "GitLab" not in silent.stdout
-    assert results(said) == {"variables": "unchecked"}
 
 
 @pytest.mark.usefixtures("folder")

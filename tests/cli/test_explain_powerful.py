@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.model.facts import Request, Unknown, Work, World
+from fleet.model.facts import Request, Work, World
 from fleet.state.history import append
-from tests.builders import NOW, a_reading, a_request, a_sim_world, a_worker
+from tests.builders import NOW, a_request, a_sim_world, a_worker
 from tests.rigs.process import RunFleet
 
 POOL = {"provider": "desk", "image": "trixie", "workers": {"max": 3}}
@@ -151,29 +151,12 @@ def test_build_that_was_only_seen_running_uses_its_rule(
     assert unused(found) == [2]
 
 
-def test_short_history_gives_no_figures_for_a_month_or_90_days(
-    run_fleet: RunFleet, project: Path
-) -> None:
-    found = explain(run_fleet, project, moment(0.5, *FIRST), moment(0, *FIRST))
-
-    assert found["packages"][0]["month"] is None
-    assert not found["is_long_enough"]
-
-
 def test_build_of_unknown_duration_is_counted_and_not_compared(
     run_fleet: RunFleet, project: Path
 ) -> None:
     found = explain(run_fleet, project, moment(0, build(1, "bash"), build(2, "chromium")))
 
     assert (packages(found), found["not_known"]) == (["chromium"], 1)
-
-
-def test_explain_powerful_counts_unread_moments(run_fleet: RunFleet, project: Path) -> None:
-    unread = {"debian": a_reading(demand=Unknown(unknown="down"))}
-
-    found = explain(run_fleet, project, moment(9, queues=unread), *PAST[1:])
-
-    assert found["unread"] == 1
 
 
 def test_one_recorded_moment_is_a_history(run_fleet: RunFleet, project: Path) -> None:

@@ -1,6 +1,5 @@
 """A `delete` that fails again and again is tried ever later, and a person is told of it."""
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -74,18 +73,6 @@ def test_failing_delete_is_retried_with_growing_delay(slow: Slow) -> None:
     (said,) = (text for text in slow.trial.plan()["attention"] if text.startswith(NAME))
     assert tells(said, "delete", "failed", "7")
     assert "no route" in said
-
-
-@pytest.mark.slow
-def test_failed_deletion_is_forgotten_after_success(slow: Slow) -> None:
-    for minutes in (5, 1):
-        slow.later(minutes)
-    slow.broken.unlink()
-
-    assert [slow.later(minutes) for minutes in (10, 1)] == [(1, 3), (0, 3)]
-    assert slow.trial.plan()["attention"] == []
-    noted = json.loads((slow.trial.folder / ".fleet/hook-machines.json").read_text())
-    assert noted["undeleted"] == {}
 
 
 @pytest.mark.slow

@@ -8,9 +8,7 @@ import pytest
 
 from fleet.clouds.sim.machines import SimCloud
 from tests.builders.sentences import tells
-from tests.rigs.trial import WHY, Trial, fleet_yaml
-
-POOL = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}"
+from tests.rigs.trial import WHY, Trial
 
 
 def answer(trial: Trial, *words: str) -> dict[str, Any]:
@@ -39,29 +37,6 @@ def test_frozen_request_starts_after_the_end_of_the_freeze(trial: Trial) -> None
     assert tells(shown, f"{end:%Y-%m-%d %H:%M}", "disk full", "`fleet freeze --end`")
 
 
-def test_request_waits_for_the_last_of_its_freezes(trial: Trial) -> None:
-    trial.wait_for("1")
-    trial.write(fleet_yaml(pools={"builders": POOL}))
-    trial.told("freeze", "--creates", "--for", "1h", "--reason", "first")
-    end = end_of(trial.told("freeze", "--pool", "builders", *WHY))
-
-    shown = " ".join(trial.told("explain", "request", "1").split())
-
-    assert tells(
-        shown, f"{end:%Y-%m-%d %H:%M}", "disk full", "`fleet freeze --pool builders --end`"
-    )
-
-
-def test_frozen_pool_names_end_author_and_reason(trial: Trial) -> None:
-    trial.wait_for("1")
-    end = end_of(trial.told("freeze", "--creates", *WHY))
-
-    shown = " ".join(trial.told("explain", "pool", "builders").split())
-
-    assert tells(shown, f"{end:%Y-%m-%d %H:%M}", "disk full", "`fleet freeze --end`")
-    assert shown.count(f"{end:%Y-%m-%d %H:%M}") == 1
-
-
 class Killed(BaseException):
     """The process ends here."""
 
@@ -88,17 +63,6 @@ def signature_of(plan: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_started_creation_serves_its_request(cut: Trial) -> None:
-    plan = cut.plan()
-
-    (action,) = plan["actions"]
-    assert (action["reason"], action["serves"]) == ("interrupted", ["work/1"])
-    assert signature_of(plan)["by_create"] == {"work/1": "trial-builders-0001"}
-    assert not signature_of(plan).get("by_worker")
-    cut.apply()
-    assert cut.machines() == ["trial-builders-0001"]
-
-
 def test_request_waits_when_freeze_withholds_its_machine(cut: Trial) -> None:
     end = end_of(cut.told("freeze", "--creates", *WHY))
 
@@ -116,16 +80,6 @@ def test_request_waits_when_freeze_withholds_its_machine(cut: Trial) -> None:
     assert "gets a new machine" not in shown
     (builders,) = [each for each in plan["pools"] if each["pool"] == "builders"]
     assert builders["served"] == 0
-
-
-def test_withheld_creation_ends_with_the_last_freeze(cut: Trial) -> None:
-    cut.told("freeze", "--creates", "--for", "1h", "--reason", "first")
-    end = end_of(cut.told("freeze", "--pool", "builders", *WHY))
-
-    (unserved,) = cut.plan()["unserved"]
-
-    until = datetime.fromisoformat(unserved["blocked"][0]["until"])
-    assert abs(until - end) < timedelta(minutes=1)
 
 
 def test_doctor_advises_no_apply_when_another_run_creates(cut: Trial) -> None:

@@ -1,6 +1,5 @@
 """A machine that its provider no longer lists: when it is gone, and what keeps it."""
 
-import json
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -132,21 +131,6 @@ def test_unknown_list_does_not_count_as_missing_machine(
     assert state_of(own, number) == "failed"
 
 
-def test_counting_starts_again_when_a_machine_was_listed(
-    clock: time_machine.Traveller, own: Trial
-) -> None:
-    number = serve_one(own, own_commands("gone: {lists: 3, after: 1s}"))
-    (own.folder / "hidden").touch()
-    run_after_a_second(clock, own, 2)
-    (own.folder / "hidden").unlink()
-    own.apply()
-    (own.folder / "hidden").touch()
-    run_after_a_second(clock, own, 2)
-
-    assert state_of(own, number) == "ready"
-    assert [each["lists"] for each in absences(own)] == [3]
-
-
 def test_busy_machine_is_not_deleted_when_its_lists_were_wrong(
     clock: time_machine.Traveller, own: Trial
 ) -> None:
@@ -175,36 +159,6 @@ def test_failing_livecheck_counts_when_a_machine_is_not_listed(
     assert own.recorded() == []
 
 
-def test_unlisted_machine_is_kept_when_livecheck_succeeds(
-    clock: time_machine.Traveller, own: Trial
-) -> None:
-    keys = "livecheck livecheck_every: 1s, gone: {lists: 2, after: 1s}"
-    number = serve_one(own, own_commands(keys))
-    (own.folder / "hidden").touch()
-
-    run_after_a_second(clock, own, 4)
-
-    assert (state_of(own, number), own.recorded()) == ("ready", [ONE])
-
-
-def test_guard_refuses_when_many_machines_vanish_together(
-    clock: time_machine.Traveller, project: Path
-) -> None:
-    trial = Trial(project)
-    trial.write(ticket_fleet(POOL.replace("max: 1", "max: 11")))
-    trial.init()
-    numbers = [opened(trial) for _ in range(11)]
-    run_after_a_second(clock, trial, 4)  # at first 10 are created
-    for number in range(1, 12):
-        trial.cloud.delete(f"sim-{number}")
-
-    run_after_a_second(clock, trial, 4)
-
-    assert {state_of(trial, each) for each in numbers} == {"ready"}
-    (refused,) = [each for each in trial.plan()["guards"] if each["result"] == "refused"]
-    assert (refused["guard"], refused["count"]) == ("delete", 11)
-
-
 def test_absence_count_restarts_when_clock_was_ahead(
     clock: time_machine.Traveller,
     serving: tuple[Trial, str],
@@ -221,15 +175,3 @@ def test_absence_count_restarts_when_clock_was_ahead(
     assert state_of(trial, number) == "ready"
     run_after_a_second(clock, trial, 2)
     assert state_of(trial, number) == "failed"
-
-
-def test_absence_count_restarts_when_unreadable(serving: tuple[Trial, str]) -> None:
-    trial, number = serving
-    trial.cloud.delete("sim-1")
-    trial.do("apply")
-    trial.sql("update fleet_about set value = '{' where key = 'absent'")
-
-    trial.do("apply")
-
-    assert json.dumps([each["lists"] for each in absences(trial)]) == "[2]"
-    assert state_of(trial, number) == "ready"

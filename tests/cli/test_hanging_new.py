@@ -5,16 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import time_machine
 
 from tests.builders.sentences import tells
-from tests.cli.test_gone import (
-    own_commands,
-    run_after_a_second,
-    serve_one,
-    ticket_fleet,
-    write_scripts,
-)
 from tests.rigs.racks import YAML, a_rack, made
 from tests.rigs.trial import Trial
 
@@ -65,15 +57,6 @@ def test_waiting_ticket_shows_first_failed_attempt(new: str, project: Path) -> N
         assert "which exists" not in said
 
 
-def test_waiting_ticket_shows_number_of_failed_attempts(project: Path) -> None:
-    trial = a_rack(project, NO_ROUTE, other="")
-
-    for count in range(1, 6):
-        trial.do("apply")
-        said = trial.told("ticket", "show", "1", "--json")
-        assert str(min(count, 4)) in json.loads(said)["because"], said
-
-
 def action(trial: Trial) -> dict[str, Any]:
     """Return the only action of a plan."""
     (found,) = trial.plan()["actions"]
@@ -86,18 +69,6 @@ def hung(project: Path) -> Trial:
     trial = a_rack(project, HANGS, more=QUICK, other="")
     trial.do("apply")
     return trial
-
-
-def test_plan_reports_listed_machine_when_its_command_new_hung(hung: Trial) -> None:
-    (hung.folder / "machines").mkdir(exist_ok=True)
-    found = action(hung)
-    machine = {"name": FIRST, "labels": found["inputs"]["labels"], "type": "own"}
-    state = {"id": FIRST, "state": "running", "created_at": "2026-11-21T08:00:00Z"}
-    (hung.folder / "machines" / FIRST).write_text(json.dumps(machine | state), encoding="utf-8")
-
-    found = next(each for each in hung.plan()["actions"] if each["worker"] == FIRST)
-    assert found["action"] == "create"
-    assert tells(found["because"], "timed out", "lists it")
 
 
 def test_apply_cleans_up_after_unneeded_hanging_command_new(hung: Trial) -> None:
@@ -114,35 +85,3 @@ def test_apply_cleans_up_after_unneeded_hanging_command_new(hung: Trial) -> None
     assert (stack["result"], stack["deleted"], stack["cleaned"]) == ("applied", [], [FIRST])
     assert (made(hung), hung.recorded(), hung.plan()["actions"]) == ([], [], [])
     assert tells(hung.told("log"), "clean-up", FIRST)
-
-
-def test_apply_forgets_missing_machine_that_has_a_ticket(
-    clock: time_machine.Traveller, project: Path
-) -> None:
-    trial = Trial(project)
-    trial.write(ticket_fleet())
-    trial.init()
-    trial.told("ticket", "open", "--tag", "deb")
-    run_after_a_second(clock, trial, 2)
-    trial.cloud.delete("sim-1")
-    run_after_a_second(clock, trial, 2)
-
-    outcome = trial.outcome()["own"]
-
-    assert (outcome["forgotten"], outcome["deleted"]) == (["trial-own-0001"], [])
-    assert tells(trial.told("log"), "forget", "trial-own-0001")
-
-
-def test_apply_forgets_a_machine_when_its_ticket_was_closed(project: Path) -> None:
-    write_scripts(project)
-    trial = Trial(project)
-    number = serve_one(trial, own_commands("gone: {lists: 3, after: 1s}"))
-    (project / "machines/trial-own-0001").unlink()
-    trial.told("ticket", "close", number, "--user", "ada")
-
-    said = [trial.do("apply")[1] for _ in range(2)]
-
-    assert "0 deleted, 1 forgotten" in said[0]
-    assert "1: trial-own-0001" in said[0]
-    assert "1 forgotten" not in said[1]
-    assert not (project / "deleted").exists()

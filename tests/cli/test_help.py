@@ -97,12 +97,6 @@ def test_unknown_help_topic_names_pages_with_the_word(run_fleet: RunFleet) -> No
     assert "allow-a-powerful-build" in refused.stderr
 
 
-def test_help_prints_the_section_that_a_refusal_names(run_fleet: RunFleet) -> None:
-    page = "docs/how-to/read-a-refusal.md#a-saved-plan-is-outdated"
-
-    assert run_fleet("help", page).stdout.startswith("## A saved plan is outdated\n")
-
-
 def test_help_prints_complete_section_when_its_code_has_comments(run_fleet: RunFleet) -> None:
     page = (ROOT / "docs/how-to/run-as-a-service.md").read_text(encoding="utf-8")
     section = page[page.index("## The loop") : page.index("## What does it print?")]

@@ -2,9 +2,8 @@
 
 import pytest
 
-from fleet.images.report import BuildResult, built_to_lines, step_to_text
+from fleet.images.report import BuildResult, built_to_lines
 from fleet.model import images
-from fleet.model.images import BuildStep
 from tests.builders import NOW
 from tests.builders.versioning import a_manifest, a_version
 from tests.rigs.trial import Trial
@@ -19,15 +18,6 @@ def test_refused_image_build_records_no_version(
 
     assert (code, "fleet-reconciler[images]" in said) == (1, True)
     assert trial.versions() == {}
-
-
-def test_build_step_shows_elapsed_time() -> None:
-    steps = (
-        BuildStep(phase="base", seconds=2.9),
-        BuildStep(phase="role", task="Install the worker", seconds=61.2),
-    )
-
-    assert [step_to_text(step) for step in steps] == ["0:02 base", f"1:01 role · {steps[1].task}"]
 
 
 @pytest.mark.parametrize(

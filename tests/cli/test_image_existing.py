@@ -129,23 +129,3 @@ def test_boot_guard_suspects_no_image_that_booted_before(trial: Trial) -> None:
         assert "so suspect the network of pool builders, not the image" in said, where
         assert "pools.builders.boot.on_failure" in said, where
         assert "images.trixie.existing" not in said, where
-
-
-def test_boot_guard_counts_boots_of_all_pools_of_image(trial: Trial) -> None:
-    declare(trial, "golden-2")
-    boots(trial, *[("golden-2", "failed")] * 4)
-    boots(trial, ("golden-1", "registered"), pool="big")
-
-    for where, said in surfaces(trial).items():
-        assert "last booted: trixie golden-1" in said, where
-
-
-def test_boot_guard_names_version_to_promote(trial: Trial) -> None:
-    promote(trial, "golden-1", "golden-2")
-    old, new = sorted(trial.versions())
-    boots(trial, ("golden-1", "registered"), *[("golden-2", "failed")] * 4)
-
-    for where, said in surfaces(trial).items():
-        assert f"image trixie {new} failed 4 of" in said, where
-        assert f"last booted: trixie {old} at" in said, where
-        assert f"`fleet image promote trixie {old}`" in said, where

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from fleet.images import commands
 from fleet.images.folder import find_build, list_versions
 from fleet.images.instance import CLEAN, READY, SYSTEM
 from fleet.images.packages import LIST_INSTALLED
-from fleet.images.role import play_digest
 from fleet.model.images import recipe_digest
 from fleet.schema.pools import PlaybookRecipe
 from simulators.hetzner.server import SimulatedHetzner
@@ -212,17 +210,6 @@ def test_image_digest_depends_only_on_contents() -> None:
     assert len({digest(), digest(base="fedora-42"), digest(test="mock --version")}) == 3
 
 
-def test_playbook_without_a_file_has_no_digest(tmp_path: Path) -> None:
-    recipe = PlaybookRecipe(
-        kind="playbook", provider="h", base="b", playbook="a/b.yml", test="true"
-    )
-
-    assert play_digest(recipe, tmp_path) == ""
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a/b.yml").write_text("[]\n")
-    assert len(play_digest(recipe, tmp_path)) == 64
-
-
 @pytest.mark.parametrize(
     "path",
     ["playbook.yml", "../shared/p.yml", "/srv/p.yml", "a/../b/p.yml", "a/p.sh", ".git/p.yml"],
@@ -233,16 +220,6 @@ def test_playbook_path_is_refused_outside_own_folder(bakery: Bakery, path: str) 
     code, said = bakery.trial.do("validate")
 
     assert (code, "images.mock.playbook" in said or "playbook" in said) == (1, True)
-
-
-@pytest.mark.parametrize("key", ["provider", "base", "playbook", "test"])
-def test_missing_key_for_playbook_is_a_finding(bakery: Bakery, key: str) -> None:
-    lines = [each for each in FLEET.splitlines() if not each.startswith(f"    {key}: ")]
-    bakery.trial.write("\n".join(lines) + "\n")
-
-    code, said = bakery.trial.do("validate")
-
-    assert (code, f"'{key}'" in said) == (1, True)
 
 
 @pytest.mark.parametrize("line", ["suite: trixie", "publish: [desk]", "existing: {desk: x}"])

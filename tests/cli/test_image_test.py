@@ -1,6 +1,5 @@
 """`fleet image test`: looks into a built image, offline, and says what is wrong with it."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -98,18 +97,6 @@ def test_image_test_reports_and_stores_each_problem(trial: Trial, unfit: Path) -
 
 
 @needs_programs
-def test_image_test_has_same_content_as_json(trial: Trial, unfit: Path) -> None:
-    build(trial, unfit)
-
-    code, said = trial.do("image", "test", "trixie", "--offline", "--boot", "--json")
-
-    tested = json.loads(said)
-    assert (code, tested["image"], tested["version"]) == (1, "trixie", VERSION)
-    assert (tested["state"], len(tested["notes"])) == ("failed", 1)
-    assert [len(test["problems"]) for test in tested["tests"]] == [2]
-
-
-@needs_programs
 def test_image_test_reports_recipe_changed_since_build(trial: Trial, fit: Path) -> None:
     build(trial, fit, recipe_digest="another")
 
@@ -184,16 +171,6 @@ def test_image_test_fails_when_a_job_fails(
 
     assert (remembered(trial).state, remembered(trial).provides) == ("failed", ())
     assert tells(remembered(trial).why, "executor:incus-lxc", "dnsmasq")
-
-
-@needs_programs
-def test_image_test_uses_newest_build_by_default(trial: Trial, fit: Path) -> None:
-    build(trial, fit)
-    build(trial, fit, version="20261121T070000Z")
-
-    trial.do("image", "test", "trixie", "--offline")
-
-    assert trial.versions() == {VERSION: "built", "20261121T070000Z": "tested"}
 
 
 @pytest.mark.parametrize(

@@ -118,16 +118,6 @@ def test_import_reports_unreadable_file_with_place(
     assert time.process_time() - began < 5
 
 
-@pytest.mark.parametrize("system", ["resalloc", "copr", "debusine"])
-def test_import_refuses_too_large_file(run_fleet: RunFleet, project: Path, system: str) -> None:
-    (project / "pools").write_text("#" * 1_000_001, encoding="utf-8")
-
-    refused = run_fleet("import", system, "pools")
-
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert tells(refused.stderr, "fleet: error: pools: ", "1 MB")
-
-
 def test_import_debusine_runs_admin_command_of_server(run_fleet: RunFleet, project: Path) -> None:
     imported = run_fleet(
         "import",

@@ -114,17 +114,6 @@ def test_init_debusine_image_has_worker_source_and_publish_place(
     assert image["publish"] == ["cloud"]
 
 
-@pytest.mark.parametrize("cloud", sorted(PAID))
-def test_init_tickets_uses_existing_cloud_image(
-    run_fleet: RunFleet, project: Path, cloud: str
-) -> None:
-    begun = run_fleet("init", "--queue", "tickets", "--cloud", cloud)
-
-    image = yaml.safe_load((project / "fleet.yaml").read_text())["images"]["debian"]
-    assert list(image["existing"]) == ["cloud"]
-    assert "image build" not in begun.stdout
-
-
 def test_every_written_key_has_a_comment(project: Path) -> None:
     trial = Trial.__new__(Trial)
     trial.folder = project
@@ -277,22 +266,6 @@ def test_init_asks_a_user_at_a_terminal(
     assert found == written
 
 
-def test_init_refuses_unsuitable_answer_with_reason(project: Path, warm: Warm) -> None:
-    done, said = at_a_terminal(project, warm, b"recorded\naws\nnowhere\nsim\n9\n\n")
-
-    assert done == 0
-    assert tells(said, "'aws' does not fit", "a recording buys no machines", "1 to 2")
-    assert tells(said, "'nowhere' is not one of them")
-    assert tells(said, "'9' is not one of them", "1 to 3")
-
-
-def test_init_uses_defaults_with_yes_at_a_terminal(project: Path, warm: Warm) -> None:
-    done, said = at_a_terminal(project, warm, b"", "--yes")
-
-    assert (done, said) == (0, "")
-    assert names(project) == FILES
-
-
 def at_a_terminal(project: Path, warm: Warm, answers: bytes, *options: str) -> tuple[int, str]:
     """Return the exit code of `fleet init` at a terminal with these answers, and its questions."""
     ours, theirs = pty.openpty()
@@ -348,22 +321,6 @@ def test_example_history_equals_generated_history(tmp_path: Path) -> None:
     ends = [read_moment(str(path)) for path in (example, tmp_path / "h")]
 
     assert ends[0] == ends[1]
-
-
-def test_each_example_names_a_working_command(run_fleet: RunFleet) -> None:
-    run_fleet("init", "--example", "demo")
-    codes = {name: run_fleet(*step.split()[1:]).returncode for name, step in EXAMPLES.items()}
-
-    assert sorted(EXAMPLES) == names(ROOT / "examples")
-    assert set(codes.values()) == {0}, codes
-
-
-def test_misspelt_example_is_refused_with_a_close_name(run_fleet: RunFleet, project: Path) -> None:
-    done = run_fleet("init", "--example", "waitingg")
-
-    assert done.returncode == 2
-    assert tells(done.stderr, "did you mean 'waiting'", *EXAMPLES)
-    assert names(project) == []
 
 
 def test_help_lists_each_example_with_its_page(run_fleet: RunFleet) -> None:

@@ -1,8 +1,6 @@
 """`fleet machine`: lists machines by pool and state, and deletes those that a person names."""
 
-import json
 import os
-import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,7 +8,6 @@ import pytest
 
 from tests.builders.sentences import tells
 from tests.rigs.hook_machines import write_hooks
-from tests.rigs.process import ROOT, RunFleet
 from tests.rigs.stories import begin_two
 from tests.rigs.terminal import answer_at_terminal, read_until_closed, run_at_terminal
 from tests.rigs.trial import BUILDERS, ONE, TWO, WARM, WHY, Trial, fleet_yaml
@@ -41,28 +38,6 @@ def test_machines_are_listed_by_pool_and_state(two: Trial) -> None:
     assert names(two, "--state", "ready") == [TWO]
     assert names(two, "--pool", "builders", "--state", "busy") == [ONE]
     assert names(two, "--state", "draining", "--state", "starting") == []
-
-
-def test_cost_of_a_machine_is_unknown_when_its_provider_is_unread(
-    project: Path, run_fleet: RunFleet
-) -> None:
-    folder = ROOT / "tests/plans/what-unseen-machines-may-serve-is-not-bought-elsewhere"
-    for name in ("fleet.yaml", "world.json"):
-        shutil.copy(folder / name, project)
-
-    listed = json.loads(run_fleet("machine", "list", "--world", "world.json", "--json").stdout)
-
-    # `fleet-machines-1` had 0 there.
-    assert listed["format"] == "fleet-machines-2"
-    assert [[*each["cost"]] for each in listed["machines"]] == [["unknown"]] * 2
-
-
-def test_machine_delete_is_in_journal(two: Trial) -> None:
-    two.do("machine", "delete", TWO, "--apply")
-
-    runs = two.json("state", "show")["runs"]
-
-    assert [bool(run["plan"]) for run in runs[:2]] == [False, True]
 
 
 @pytest.mark.slow
@@ -117,13 +92,6 @@ def begin_grown(trial: Trial) -> None:
     trial.age(minutes=2)
     trial.cloud.assign(TWO, "2")
     trial.wait_for()
-
-
-def test_delete_since_keeps_busy_and_older_machines(grown: Trial) -> None:
-    for _ in range(2):
-        grown.do("machine", "delete", "--since", "30m", "--apply")
-
-    assert grown.machines() == [ONE, TWO]
 
 
 def test_delete_since_keeps_machine_that_was_busy_once(grown: Trial) -> None:
@@ -184,19 +152,6 @@ def expire(trial: Trial) -> None:
         trial.cloud.extend([machine.id], machine.expires - timedelta(days=2, hours=6))
 
 
-def test_delete_expired_lists_machines_without_changes(dead: Trial, run_fleet: RunFleet) -> None:
-    before = dead.files()
-
-    swept = run_fleet("machine", "delete", "--expired")
-
-    assert (swept.returncode, swept.stderr) == (0, "")
-    headline, *changes, because = filter(None, swept.stdout.splitlines()[1:])
-    assert tells(headline, "Sweep", "0 to create", "1 to drain", "0 to delete", "--apply")
-    assert changes == ["Changes", "  builders", f"    ~ drain  {ONE}  ccx33"]
-    assert tells(because, "1d", "`fleet apply`", "[expired]")
-    assert dead.files() == before
-
-
 def test_delete_expired_drains_first_and_deletes_in_next_run(dead: Trial) -> None:
     first, said = dead.do("machine", "delete", "--expired", "--apply")
     machines = dead.machines()
@@ -220,57 +175,6 @@ def test_delete_expired_works_without_a_store(dead: Trial) -> None:
     assert tells(said, "lock", ".fleet/store.db")
     assert "provider's list" in said
     assert dead.machines() == []
-
-
-@pytest.mark.parametrize(
-    ("command", "code"),
-    [
-        (("machine", "delete", "--expired"), "expired-only"),
-        (("machine", "delete", ONE), "requested-only"),
-        (("machine", "delete", "--pool", "builders", "--unused"), "requested-only"),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("guards", [(), ("guard-keeps",)], ids=str)
-@pytest.mark.usefixtures("dead")
-def test_delete_expired_reports_ignored_demand_when_guard_withholds(
-    command: tuple[str, ...], code: str, guards: tuple[str, ...], run_fleet: RunFleet
-) -> None:
-    if guards:
-        assert run_fleet("freeze", "--for", "1h", "--reason", "look").returncode == 0
-
-    plan = json.loads(run_fleet(*command, "--json").stdout)
-
-    (pool,) = plan["pools"]
-    assert [each["code"] for each in pool["decisions"]] == [code, *guards]
-    assert pool["because"] == "; ".join(each["message"] for each in pool["decisions"])
-    assert plan["digests"]["over"] == "decisions"
-
-
-def test_delete_expired_plans_no_shared_resources(dead: Trial) -> None:
-    network = "network: {ip_range: 10.20.0.0/16, zone: eu-central}"
-    far = f"  far: {{kind: hcloud, location: fsn1, token: {{env: NO_TOKEN}}, {network}}}\n"
-    state = "state: {passphrase: {env: NO_PASSPHRASE}}"
-    dead.change("providers:\n", f"{state}\nproviders:\n{far}")
-    bases = dead.plan()["bases"]
-
-    shown = dead.json("machine", "delete", "--expired", code=1)
-
-    assert [each["create"] for each in bases] == [["network/trial-far-network"]]
-    assert shown["bases"] == []
-    assert [each["action"] for each in shown["actions"]] == ["drain"]
-
-
-def test_delete_expired_is_in_journal_but_not_a_heartbeat(dead: Trial) -> None:
-    dead.do("machine", "delete", "--expired", "--apply")
-
-    runs = dead.json("state", "show")["runs"]
-
-    assert [bool(run["plan"]) for run in runs] == [False, True, True]
-    assert len(dead.world()["runs"]) == 2
-
-
-EMPTY = ("machine", "delete", "--pool", "builders", "--all", "--apply")
 
 
 @pytest.mark.parametrize(

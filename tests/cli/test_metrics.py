@@ -24,24 +24,6 @@ def figures(text: str, name: str) -> dict[tuple[str, ...], float]:
     return {key[1:]: value for key, value in read_metrics(text).items() if key[0] == name}
 
 
-def test_status_metrics_count_current_machines(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1", "2")
-    trial.apply()
-    trial.age(hours=1)
-    trial.cloud.assign("trial-builders-0001", "1")
-    file = trial.folder / "fleet.prom"
-
-    shown = run_fleet("status", "--metrics", "fleet.prom")
-
-    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "", "")
-    text = file.read_text()
-    machines = figures(text, "fleet_pool_machines")
-    assert machines["builders", "busy"] == machines["builders", "idle"] == 1
-    assert figures(text, "fleet_last_run_success") == {(): 1}
-    # Who collects it is another user.
-    assert file.stat().st_mode & 0o044 == 0o044
-
-
 def test_metrics_of_recorded_world_have_no_runs(trial: Trial, run_fleet: RunFleet) -> None:
     (trial.folder / "seen.json").write_text(trial.do("observe")[1])
 

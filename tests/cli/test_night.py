@@ -51,20 +51,6 @@ def test_status_names_each_stop_its_next_try_and_a_command(run_fleet: RunFleet) 
     assert (about.count("pool builders: "), about.count("pool rare: ")) == (1, 1)
 
 
-@pytest.mark.usefixtures("night")
-def test_doctor_names_each_stop_its_next_try_and_a_command(run_fleet: RunFleet) -> None:
-    found = json.loads(run_fleet("doctor", "--json").stdout)["findings"]
-
-    said = {(each["about"], each["fix"]): each["said"] for each in found}
-    assert tells(said["pool rare", "fleet explain pool rare"], "retried from", "attempts")
-    assert "rack moves" in said["creates and deletes of pool stopped", ""]
-    held = "machine trial-builders-0001", "fleet machine console trial-builders-0001"
-    assert tells(said[held], "until", "boot")
-    assert [each["result"] for each in found if each["about"] == "pool builders, image"] == [
-        "wrong"
-    ]
-
-
 def test_doctor_never_advises_to_end_an_order_of_a_user(night: Trial) -> None:
     night.told("hold", "trial-builders-0001", "--for", "4h", "--reason", "look at disk")
 
@@ -73,35 +59,6 @@ def test_doctor_never_advises_to_end_an_order_of_a_user(night: Trial) -> None:
     (held,) = (each for each in found["findings"] if "trial-builders-0001" in each["about"])
     assert tells(held["said"], "ends by itself", "ask")
     assert not [each["do"] for each in found["next_steps"] if "--end" in each["do"]]
-
-
-@pytest.mark.usefixtures("night")
-def test_status_as_json_has_each_stop_with_its_command(run_fleet: RunFleet) -> None:
-    status = json.loads(run_fleet("status", "--json").stdout)
-
-    assert {(each["about"], each["fix"], each["by_order"]) for each in status["troubles"]} == {
-        ("pool builders", "fleet explain pool builders", False),
-        ("pool rare", "fleet explain pool rare", False),
-        ("creates and deletes of pool stopped", "fleet freeze --pool stopped --end", True),
-        ("machine trial-builders-0001", "fleet machine console trial-builders-0001", True),
-    }
-
-
-def test_one_long_id_does_not_wrap_the_table(trial: Trial) -> None:
-    long = f"python-{'x' * 60}"
-    trial.wait_for("1", "2", "3", long)
-    trial.apply()
-    trial.age(minutes=5)
-    for nth, request in enumerate(("1", "2", "3", long), 1):
-        trial.cloud.assign(f"trial-builders-000{nth}", request)
-
-    lines = trial.told("status").splitlines()
-
-    heading = next(line for line in lines if line.startswith("WORKER"))
-    assert heading.split() == ["WORKER", "STATE", "RUNS", "SINCE", "IMAGE", "TYPE", "EUR/h"]
-    rows = [line.split() for line in lines if line.startswith("  trial-builders-")]
-    assert [len(row) for row in rows] == [8, 8, 8, 3]
-    assert max(map(len, lines)) <= 100
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """`fleet observe` records the facts behind one plan, to be replayed, without secrets."""
 
 import json
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import jsonschema
@@ -11,13 +10,9 @@ from fleet.model.facts import World
 from fleet.model.history import MomentFigures, RunObservation, RunSample
 from fleet.queues.recorded import world_of
 from fleet.state import history
-from fleet.state.history import append
 from tests.builders import NOW
 from tests.rigs.process import ROOT, RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
-
-THEN = "2026-11-20T08:00:00Z"
-AT = datetime(2026, 11, 20, 8, 0, tzinfo=UTC)
 
 
 def test_observed_world_matches_published_schema(trial: Trial) -> None:
@@ -49,26 +44,6 @@ def test_recorded_world_gives_the_plan_of_its_time(trial: Trial, run_fleet: RunF
 def timeless(plan: dict[str, Any]) -> dict[str, Any]:
     """Return a plan without what differs from one moment to the next."""
     return {key: value for key, value in plan.items() if key not in ("time", "digests")}
-
-
-def test_plan_uses_one_moment_of_a_history(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1")
-    world = json.loads(trial.told("observe"))
-    append(str(trial.folder / "history.jsonl.zst"), json.dumps(world | {"time": THEN}) + "\n", AT)
-    trial.wait_for("1", "2")
-    appended = run_fleet("observe", "--append", "history.jsonl.zst")
-
-    then = run_fleet("plan", "--json", "--world", f"history.jsonl.zst@{THEN}")
-    latest = run_fleet("plan", "--json", "--world", "history.jsonl.zst")
-
-    plans = [json.loads(said.stdout) for said in (then, latest)]
-    assert (appended.returncode, appended.stdout) == (0, "")
-    assert re.fullmatch(
-        r".*\b[\d,]+ bytes.*\bhistory\.jsonl\.zst\b.*\b[\d,]+ .*"
-        r"--world history\.jsonl\.zst@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n",
-        appended.stderr,
-    )
-    assert [plan["time"] == THEN for plan in plans] == [True, False]
 
 
 def test_torn_history_is_read_and_truncated_with_a_warning(
@@ -122,15 +97,6 @@ def test_kept_observation_reproduces_plan_of_its_run(trial: Trial, run_fleet: Ru
     assert planned["digests"]["plan"] == run["plan"]
 
 
-def test_observe_writes_latest_observation_of_time_span(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.apply()
-    first = observed(run_fleet)
-    trial.apply()
-
-    assert observed(run_fleet)["time"] != first["time"]
-    assert observed(run_fleet, "--until", str(first["time"])) == first
-
-
 def test_history_append_adds_only_newer_observations(trial: Trial, run_fleet: RunFleet) -> None:
     store, day = trial.store(), timedelta(days=1)
     for nth in range(3):
@@ -149,14 +115,6 @@ def test_history_append_adds_only_newer_observations(trial: Trial, run_fleet: Ru
         NOW + day,
         NOW + 2 * day,
     ]
-
-
-def test_observe_replaces_names_when_requested(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.queue({"id": "1", "requester": "zoe"})
-    trial.apply()
-
-    assert "zoe" in json.dumps(observed(run_fleet))
-    assert "zoe" not in json.dumps(observed(run_fleet, "--pseudonyms"))
 
 
 def test_observe_writes_no_file_without_kept_observation(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.rigs.clocked import Clocked
-from tests.rigs.repeats import slow_after, slow_but
+from tests.rigs.repeats import slow_after
 from tests.rigs.trial import Trial
 
 FLEET = """\
@@ -71,21 +71,6 @@ def test_money_page_equals_budget_when_time_passed_since_a_run(
         month, _, lately, today = figures_of(page)
         assert (month, today) == (spent["month"], spent["day"])
         assert lately == month != "0.00"  # the fleet is younger than a week
-
-
-@pytest.mark.parametrize("minute", slow_but([59], [1, 10, 59]))
-def test_money_page_has_recent_cost_when_first_run_is_in_an_hour(
-    story: Clocked, minute: int
-) -> None:
-    story.write(FLEET, step="1s")
-    let_wait(a1="", b2="", c3="big")
-    story.later(minute)
-    story.run("apply")
-    story.later(5)
-
-    month, _, lately, today = figures_of(money_page(story))
-
-    assert lately == month == today != "0.00"
 
 
 HOURS = """\

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 
@@ -18,38 +17,12 @@ from fleet.apply.saved_plan import read_plan
 from fleet.report.plan import plan_to_markdown
 from fleet.state.history import append
 from tests.builders.sentences import tells
-from tests.rigs.process import ROOT, Completed, RunFleet, clean_environment, fleet_command, git
+from tests.rigs.process import Completed, RunFleet, clean_environment, fleet_command, git
 from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
 from tests.rigs.warm import Warm
 
 ESCAPE = "\x1b["
 LONG_NAMES = [f"package-{number}-with-a-long-name" for number in range(9)]
-
-
-def test_plan_text_shows_action_machine_reason_and_cost(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1")
-    before = trial.files()
-
-    planned = run_fleet("plan")
-
-    assert trial.files() == before
-    assert (planned.returncode, planned.stderr) == (0, "")
-    first, headline, pools, cost, assumed, waiting, *_ = planned.stdout.splitlines()
-    assert tells(first, "Fleet trial", "UTC")
-    assert tells(headline, "1 to create", "0 to drain", "0 to delete", "0.0000 -> 0.0777 EUR/h")
-    assert pools == "  builders +1"
-    assert (" 0.12 EUR " in cost, "1 request " in assumed, waiting[:9]) == (
-        True,
-        True,
-        "1 request",
-    )
-    rows = [row.split() for row in planned.stdout.splitlines() if row.startswith("  b")][-2:]
-    assert [(row[0], *row[-4:]) for row in rows] == [
-        ("big", "0", "4", "0.0000", "0.0000"),
-        ("builders", "4", "+1", "0.0000", "0.0777"),
-    ]
-    assert "    + create  trial-builders-0001  ccx33  +0.0777 EUR/h  for work/1" in planned.stdout
-    assert "[requests-wait]" in planned.stdout
 
 
 def test_gitlab_report_counts_planned_changes(trial: Trial, run_fleet: RunFleet) -> None:
@@ -60,17 +33,6 @@ def test_gitlab_report_counts_planned_changes(trial: Trial, run_fleet: RunFleet)
     assert planned.returncode == 0
     report = json.loads((trial.folder / "tfplan.json").read_text())
     assert report == {"create": 1, "update": 0, "delete": 0}
-
-
-def test_plan_is_byte_identical_for_equal_worlds(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1")
-    run_fleet("observe", "--out", "seen.json")
-
-    first = trial.told("plan", "--json", "--world", "seen.json")
-    trial.wait_for("1", "2", "3")
-    second = trial.told("plan", "--json", "--world", "seen.json")
-
-    assert first == second
 
 
 # what a change does
@@ -99,60 +61,6 @@ def test_base_may_be_a_git_revision(trial: Trial) -> None:
     assert "nowhere" in nowhere["unknown"]
 
 
-def test_plan_with_base_separates_config_change_from_demand(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
-    trial.wait_for("1", big=["2"])
-    changed(trial, fleet_yaml(pools={"builders": BUILDERS}))
-
-    planned = run_fleet("plan", "--base", "base/fleet.yaml")
-
-    assert (planned.returncode, planned.stderr) == (0, "")
-    _, verdict, sensitive, change = planned.stdout.split("\n\n")[:4]
-    headline, *_, at_rest = verdict.splitlines()
-    assert tells(headline, "1 build can never start", "does not provide big")
-    assert "-0.4620 EUR/h (0.5397 without, 0.0777 with)" in " ".join(verdict.split())
-    assert "(0.00 EUR/h)" in at_rest
-    assert len(sensitive.splitlines()) == 1
-    _, *lines = change.splitlines()
-    assert lines[0] == "  pool big"
-    assert tells(lines[1], "    * ", "removed")
-    assert tells(lines[2], "    * 1 fewer", "ccx63", "-0.4620 EUR/h")
-    assert lines[3] == "  queue work"
-    assert lines[4].endswith(": work/2")
-    assert "; see pools.builders.provides" in lines[5]
-
-
-def test_comparison_is_empty_when_only_comments_change(trial: Trial) -> None:
-    trial.wait_for("1")
-    changed(trial, f"# why it is so\n{fleet_yaml()}")
-
-    planned = trial.told("plan", "--base", "base/fleet.yaml", "--markdown")
-
-    headline, moment, sensitive, whole, *_ = planned.split("\n\n")
-    found = trial.json("plan", "--base", "base/fleet.yaml")
-    assert found["change"]["same_config"]
-    assert headline.startswith("### `trial`: ")
-    assert tells(moment, "trial", "UTC")
-    assert tells(sensitive, "sensitive")
-    assert whole.startswith("<details>")
-
-
-def test_base_reads_include_files_next_to_it(trial: Trial, run_fleet: RunFleet) -> None:
-    include = 'include: ["more/*.yaml"]\n'
-    for folder, most in (("base", 1), (".", 2)):
-        more = trial.folder / folder / "more"
-        more.mkdir(parents=True)
-        pool = BUILDERS.replace("max: 4", f"max: {most}")
-        (more / "pools.yaml").write_text(f"pools:\n  small: {pool}\n")
-        (trial.folder / folder / "fleet.yaml").write_text(fleet_yaml(pools={}, more=include))
-
-    planned = run_fleet("plan", "--base", "base/fleet.yaml")
-
-    assert (planned.returncode, planned.stderr) == (0, "")
-    assert "  pool small\n    * max 1 -> 2\n" in planned.stdout
-
-
 def test_comparison_names_included_file_of_a_key(trial: Trial, run_fleet: RunFleet) -> None:
     (trial.folder / "fleet.d").mkdir()
     full = BUILDERS.replace("max: 4", "max: 0")
@@ -173,20 +81,6 @@ def test_comparison_names_included_file_of_a_key(trial: Trial, run_fleet: RunFle
     )
     assert tells(marked.stdout, "pools.small.workers.max", "fleet.d/small.yaml")
     assert said["included"] == {"pools.small": "fleet.d/small.yaml"}
-
-
-def test_plan_json_with_base_contains_the_change(trial: Trial) -> None:
-    trial.wait_for("1")
-    changed(trial, fleet_yaml(pools={"builders": BUILDERS}))
-
-    planned = trial.told("plan", "--json", "--base", "base/fleet.yaml", "--out", "plan.json")
-
-    plan = json.loads(planned)
-    jsonschema.validate(plan, json.loads((ROOT / "docs/schemas/plan.json").read_text()))
-    assert plan["change"]["pools"] == [{"pool": "big", "change": "removed", "differences": []}]
-    saved = json.loads((trial.folder / "plan.json").read_text())
-    assert plan == saved | {"change": plan["change"]}
-    assert "change" not in saved
 
 
 def observed(trial: Trial, run_fleet: RunFleet) -> tuple[str, ...]:
@@ -372,23 +266,6 @@ def test_plan_fits_the_terminal_when_it_is_narrow_or_wide(
     lines = [len(line) for line in said.replace("\r", "").splitlines()]
     assert max(lines) <= width
     assert max(lines) > width - 20
-
-
-def test_plan_has_100_columns_when_no_terminal_shows_it(trial: Trial) -> None:
-    trial.wait_for(*LONG_NAMES)
-
-    assert 80 < max(map(len, trial.told("plan").splitlines())) <= 100
-
-
-def test_terminal_plan_has_colour_without_progress_text(trial: Trial, warm: Warm) -> None:
-    trial.wait_for("1")
-
-    said = on_a_terminal(trial, warm)
-
-    _, wiped, rest = said.rpartition("\r\x1b[K")
-    assert wiped
-    assert rest.startswith(("Fleet trial ", ESCAPE))
-    assert ESCAPE in rest
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The report of a merge request leads with the cost and the time of the builds that it moves."""
 
-import re
 from typing import Any
 
 import pytest
@@ -47,37 +46,6 @@ def pools(most: int = 4) -> dict[str, str]:
     return {"big": BIG.replace("[big]", '[big, "worker:build-arch:amd64"]'), "builders": small}
 
 
-def test_headline_has_cost_and_time_before_and_after(trial: Trial) -> None:
-    wait_for_builds(trial, "chromium", "hello")
-    base = fleet_yaml(pools=pools(), more=DURATIONS)
-    changed(trial, base, base + RULE)
-
-    shown = " ".join(trial.told("plan", "--base", "base.yaml").split())
-
-    said = re.search(
-        r"UTC This build: ([\d.]+) EUR, (\S+ ?\S*) \(([\d.]+) EUR, 1d 2h without this change\); "
-        r"1 sensitive edit - ",
-        shown,
-    )
-    assert said is not None
-    assert float(said[1]) > float(said[3])
-    assert said[2] != "1d 2h"
-
-
-def test_headline_of_several_builds_has_the_longest_time(trial: Trial) -> None:
-    wait_for_builds(trial, "chromium", "chromium", "hello")
-    base = fleet_yaml(pools=pools(), more=DURATIONS)
-    changed(trial, base, base + RULE)
-
-    change = change_of(trial)
-    headline = trial.told("plan", "--base", "base.yaml").splitlines()[2]
-
-    assert tells(headline, "2 builds")
-    builds = change["verdict"]["builds"]
-    assert builds["before"]["seconds"] == 26 * 3600
-    assert 0 < builds["after"]["seconds"] < 26 * 3600
-
-
 BUDGET = "budgets: {big: {tags: [big], per_month: %s EUR}}\n"
 
 
@@ -110,18 +78,6 @@ def test_headline_has_no_build_when_the_cause_is_the_same(trial: Trial) -> None:
 
     assert stops(trial) == []
     assert headline(trial).startswith("No effect on machines now")
-
-
-def test_unknown_wait_is_not_shown_as_a_longer_one(trial: Trial) -> None:
-    wait_for_builds(trial, "hello", "bash")
-    base = fleet_yaml(pools=pools(), more=DURATIONS)
-    changed(trial, base, fleet_yaml(pools=pools(most=0), more=DURATIONS))
-
-    shown = trial.told("plan", "--base", "base.yaml")
-
-    (waits,) = re.findall(r"expected wait ([^(\n]*(?:\n [^(\n]*)?)", shown)
-    assert "->" not in waits
-    assert "p95 1m 30s without this change and unknown with it" in " ".join(waits.split())
 
 
 BUDGETS = """\

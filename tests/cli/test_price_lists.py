@@ -160,40 +160,6 @@ def test_plan_uses_stored_prices_with_age_when_hetzner_is_down(asked: Asked) -> 
     assert tells(text, source["as_of"], "2 d", "1 h")
 
 
-def test_plan_uses_catalogue_when_no_prices_were_ever_read(asked: Asked) -> None:
-    asked.api.fail(Fault("GET", "/pricing", status=503))
-
-    plan = asked.plan()
-
-    assert plan["cost_after"] == SHIPPED
-    (source,) = plan["prices"]
-    assert (source["own"], source["as_of"]) == (False, "2026-09-29")
-    assert "503" in source["because"]
-
-
-def test_recorded_world_contains_prices_for_replay(asked: Asked) -> None:
-    asked.charge("0.5000000000")
-    asked.run("observe", "--out", "seen.json")
-    asked.charge("0.9000000000")
-    age(timedelta(days=2))
-
-    first, second = asked.plan("--world", "seen.json"), asked.plan("--world", "seen.json")
-
-    assert first["cost_after"] == "0.5008"
-    assert first["digests"] == second["digests"]
-
-
-def test_price_list_of_another_location_is_ignored(asked: Asked) -> None:
-    asked.plan()
-    text = Path("fleet.yaml").read_text(encoding="utf-8")
-    Path("fleet.yaml").write_text(text.replace("fsn1", "ash"), encoding="utf-8")
-
-    plan = asked.plan()
-
-    assert asked.times_asked() == 2
-    assert plan["cost_after"] == "0.2267"
-
-
 def test_prices_check_compares_and_stores_new_prices(asked: Asked) -> None:
     asked.plan()
     asked.charge("0.5000000000")

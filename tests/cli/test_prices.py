@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from fleet.program import main
-from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders.sentences import tells
 from tests.fakes.aws import aws_environment
@@ -152,28 +151,3 @@ def test_prices_check_fails_when_hetzner_prices_differ(
 
     assert code == 1
     assert tells(text, "ccx33", "0.2219 EUR/h", "0.4438 EUR/h")
-
-
-def test_prices_check_fails_when_provider_is_unreachable(
-    api: SimulatedHetzner, capsys: pytest.CaptureFixture[str]
-) -> None:
-    api.fail(Fault("GET", "/pricing", status=503))
-
-    code, text = said(capsys)
-
-    assert code == 1
-    assert tells(text, "/pricing", "status 503")
-
-
-def test_prices_check_fails_when_token_is_missing(
-    api: SimulatedHetzner,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("HCLOUD_TOKEN")
-
-    code, text = said(capsys)
-
-    assert api.endpoint
-    assert code == 1
-    assert "not checked: secret {env: HCLOUD_TOKEN}" in text

@@ -13,7 +13,6 @@ import yaml
 from tests.builders.recording import a_job, record_fixed, write
 from tests.docs.test_documents import BLOCK, Shell
 from tests.fakes.gitlab import ADA, JOB_TOKEN, TOKEN, FakeGitlab
-from tests.rigs.loopback import Answer
 from tests.rigs.process import ROOT, Completed, RunFleet, fleet_command
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
@@ -118,18 +117,6 @@ def test_merge_request_has_one_updated_comment(
     assert gitlab.comments(5) == []
 
 
-def test_equal_comment_is_not_updated(
-    trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab
-) -> None:
-    keep(trial, saved(trial) | {"cadence": None})
-    report(run_fleet, gitlab)
-    before = len(gitlab.asked)
-
-    report(run_fleet, gitlab)
-
-    assert {each.partition(" ")[0] for each in gitlab.asked[before:]} == {"GET"}
-
-
 @pytest.mark.usefixtures("trial")
 def test_comment_of_another_user_is_not_changed(run_fleet: RunFleet, gitlab: FakeGitlab) -> None:
     report(run_fleet, gitlab)
@@ -143,17 +130,6 @@ def test_comment_of_another_user_is_not_changed(run_fleet: RunFleet, gitlab: Fak
     assert done.returncode == 0
     assert gitlab.comments(5, ADA) == [forged]
     assert len(gitlab.comments(5)) == 1
-
-
-def test_each_fleet_of_a_project_has_a_separate_comment(
-    trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab
-) -> None:
-    report(run_fleet, gitlab)
-    keep(trial, saved(trial) | {"fleet": "other"})
-
-    report(run_fleet, gitlab)
-
-    assert len(gitlab.comments(3)) == 2
 
 
 @pytest.mark.usefixtures("trial")
@@ -229,18 +205,6 @@ def test_report_error_names_missing_or_invalid_setting(
     assert told in done.stderr
     assert TOKEN not in done.stderr
     assert done.stderr.startswith("fleet: error: ")
-
-
-@pytest.mark.usefixtures("trial")
-def test_report_shows_retry_time_when_gitlab_throttles(
-    run_fleet: RunFleet, gitlab: FakeGitlab
-) -> None:
-    gitlab.answers.append(Answer(429, b"", {"Retry-After": "30"}))
-
-    done = report(run_fleet, gitlab)
-
-    assert (done.returncode, gitlab.comments(3)) == (1, [])
-    assert "30 s" in done.stderr
 
 
 @pytest.mark.usefixtures("trial")

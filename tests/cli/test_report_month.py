@@ -11,7 +11,6 @@ from fleet.model.facts import LedgerEntry
 from fleet.model.history import Counted, Tally
 from fleet.model.log import LogEntry
 from fleet.ports import Charging, RunRecords
-from tests.builders.sentences import tells
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 MONTH = "2026-10"
@@ -171,17 +170,6 @@ def test_month_without_data_is_unknown(recorded: Trial) -> None:
     assert "no data" in recorded.told("report", "--month", "2026-08")
 
 
-def test_month_cost_is_unknown_when_runs_have_no_charges(
-    trial: Trial,
-) -> None:
-    trial.wait_for("1")
-    trial.told("apply")
-
-    headline = trial.told("report", "--month", f"{datetime.now(UTC):%Y-%m}").splitlines()[0]
-
-    assert headline.endswith(": cost unknown")
-
-
 def test_runs_store_tallies_for_the_month_report(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS.replace("max: 4", "max: 1")}))
     trial.wait_for("1", "2")
@@ -194,14 +182,3 @@ def test_runs_store_tallies_for_the_month_report(trial: Trial) -> None:
     assert report["bound"] == [{"name": "pools.builders.workers.max", "count": 1}]
     assert report["planned"] == report["best"] != "0"
     assert {"name": "create done", "count": 1} in report["changes"]
-
-
-def test_month_in_another_currency_is_refused(recorded: Trial) -> None:
-    in_dollars = "money: {currency: USD, exchange: {EUR: {rate: 1.1, as_of: 2026-10-01}}, "
-    recorded.write(fleet_yaml(more=MORE.replace("money: {", in_dollars)))
-
-    refused = recorded.told("report", "--month", MONTH, code=1)
-    recorded.write(fleet_yaml(more=MORE))
-
-    assert tells(refused, "recorded in EUR", "is USD", "write EUR")
-    assert "EUR" in recorded.told("report", "--month", MONTH)

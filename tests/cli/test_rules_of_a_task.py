@@ -90,57 +90,10 @@ def told(run_fleet: RunFleet, *words: str) -> dict[str, Any]:
     return found
 
 
-def pools_of(run_fleet: RunFleet) -> dict[str, str]:
-    """Return the pool that each request gets a new machine of."""
-    plan = told(run_fleet, "plan")
-    made = {each["worker"]: each["pool"] for each in plan["actions"]}
-    return {
-        request: made[worker]
-        for signature in plan["signatures"]
-        for request, worker in signature["by_create"].items()
-    }
-
-
 def asked(run_fleet: RunFleet) -> dict[str, set[str]]:
     """Return which of two tags the plan requires of the first request of each kind."""
     signatures = told(run_fleet, "plan")["signatures"]
     return {each["requests"][0]: {"big", "other"} & {*each["required"]} for each in signatures}
-
-
-def test_test_task_of_package_gets_other_machine_than_its_build(
-    run_fleet: RunFleet, project: Path
-) -> None:
-    write(project, rule())
-    record(project, "autopkgtest", "sbuild")
-
-    assert pools_of(run_fleet) == {"debian/1": "builders", "debian/2": "powerful"}
-
-
-def test_rule_without_a_task_is_for_every_task(run_fleet: RunFleet, project: Path) -> None:
-    tag = FLEET["tags"]["big"] | {"limits": {}}
-    write(project, rule(task=None), tags={"big": tag})
-    record(project, "autopkgtest", "sbuild")
-
-    assert set(pools_of(run_fleet).values()) == {"powerful"}
-
-
-def test_request_without_a_task_gets_no_tag_of_rule_for_a_task(
-    run_fleet: RunFleet, project: Path
-) -> None:
-    write(project, rule())
-    record(project, "")
-
-    assert set().union(*asked(run_fleet).values()) == set()
-
-
-def test_rules_of_equal_pattern_require_tags_of_their_tasks(
-    run_fleet: RunFleet, project: Path
-) -> None:
-    tags = FLEET["tags"] | {"other": {}}
-    write(project, rule(), rule(task="autopkgtest", ask=["other"]), tags=tags)
-    record(project, "autopkgtest", "sbuild")
-
-    assert asked(run_fleet) == {"debian/1": {"other"}, "debian/2": {"big"}}
 
 
 @pytest.mark.parametrize(
@@ -169,79 +122,9 @@ def test_explained_tags_are_those_of_the_task(
     assert [each["path"] for each in said.get("other_tasks", [])] == others
 
 
-AT_COPR = {"scope": None, "owner": "a", "project": "b", "chroot": "f43"}
-
-
-@pytest.mark.parametrize(
-    ("task", "build", "suggested"),
-    [
-        ("sbuild", {}, {"match": CHROMIUM, "ask": ["big"], "task": "sbuild"}),
-        ("build", AT_COPR, {"match": "a/b/f43/chromium", "ask": ["big"]}),
-    ],
-    ids=["at Debusine", "at Copr"],
-)
-def test_rule_that_explain_suggests_is_for_the_task_of_debusine(
-    run_fleet: RunFleet,
-    project: Path,
-    task: str,
-    build: dict[str, object],
-    suggested: dict[str, object],
-) -> None:
-    write(project, pools={"powerful": FLEET["pools"]["powerful"]})
-    record(project, task, **build)
-
-    suggestions = told(run_fleet, "explain", "request", "1")["suggestions"]
-
-    changes = [each for suggestion in suggestions for each in suggestion["changes"]]
-    (text,) = [each["yaml"] for each in changes if each["path"][0] == "powerful"]
-    assert yaml.safe_load(text)["powerful"] == [suggested]
-
-
-def findings(run_fleet: RunFleet) -> set[tuple[str, str]]:
-    found = told(run_fleet, "validate")["findings"]
-    return {(each["rule"], ".".join(map(str, each["path"]))) for each in found}
-
-
-def test_validate_counts_only_names_of_the_task(run_fleet: RunFleet, project: Path) -> None:
-    write(project, rule(at_most=0), rule(task="autopkgtest", at_most=0))
-    record(project, "sbuild")
-
-    assert {path for rule, path in findings(run_fleet) if rule == "pattern-matches-much"} == {
-        "powerful.0.match"
-    }
-
-
-@pytest.mark.parametrize(
-    ("wide", "narrow", "is_covered"),
-    [(None, "sbuild", True), ("sbuild", "sbuild", True), ("sbuild", None, False)],
-)
-def test_rule_for_a_task_covers_no_other_task(
-    run_fleet: RunFleet, project: Path, wide: str | None, narrow: str | None, *, is_covered: bool
-) -> None:
-    write(project, rule(match="debian/base/amd64/chromium.*", task=wide), rule(task=narrow))
-    (project / "fleet.yaml").write_text(
-        (project / "fleet.yaml").read_text().replace("debian/.*/amd64/chromium\n", f"{CHROMIUM}\n")
-    )
-    record(project, "sbuild")
-
-    assert (("pattern-covered", "powerful.1.match") in findings(run_fleet)) == is_covered
-
-
 def change(run_fleet: RunFleet) -> dict[str, Any]:
     found: dict[str, Any] = told(run_fleet, "plan", "--base", "base.yaml")["change"]
     return found
-
-
-def test_comparison_counts_builds_with_task_of_the_rule(
-    run_fleet: RunFleet, project: Path
-) -> None:
-    write(project, name="base.yaml")
-    write(project, rule())
-    record(project, "autopkgtest", "sbuild", "autopkgtest")
-
-    (found,) = change(run_fleet)["allow_list"]
-
-    assert (found["task"], found["builds"], found["added"], found["of"]) == ("sbuild", 1, 1, 3)
 
 
 @pytest.mark.parametrize("recorded", [("autopkgtest", "sbuild"), ("sbuild",)])
@@ -269,28 +152,6 @@ def test_rule_that_gains_a_task_is_not_a_sensitive_edit(
     record(project, "autopkgtest", "sbuild")
 
     assert change(run_fleet)["sensitive"] == []
-
-
-def test_comparison_names_the_task_of_a_rule(run_fleet: RunFleet, project: Path) -> None:
-    write(project, name="base.yaml")
-    write(project, rule())
-    record(project, "sbuild")
-
-    for form in ((), ("--markdown",)):
-        ran = run_fleet("plan", "--world", "world.json", "--base", "base.yaml", *form)
-        told = [part for part in ran.stdout.splitlines() if str(RULE["match"]) in part]
-        assert any("sbuild" in part for part in told)
-
-
-@pytest.mark.parametrize("arguments", [(), ("--task", "sbuild", "--task", "autopkgtest")])
-def test_debusine_gets_entries_only_for_task_of_the_rule(
-    run_fleet: RunFleet, project: Path, arguments: tuple[str, ...]
-) -> None:
-    write(project, rule(task="autopkgtest"), queues={"server": SERVER})
-
-    ran = run_fleet("export", "debusine", *arguments)
-
-    assert [each["task_name"] for each in yaml.safe_load(ran.stdout)] == ["autopkgtest"]
 
 
 @pytest.mark.parametrize(

@@ -175,24 +175,6 @@ def test_serve_assigns_machine_that_became_ready_during_a_run(project: Path) -> 
     assert answers == ["trial-powerful-0001\n", True]
 
 
-@pytest.mark.slow
-def test_serve_reports_bad_edit_and_continues(counter: Trial) -> None:
-    def script(client: OldClient, console: Heard) -> None:
-        counter.write(YAML.replace("machine: ccx63", "machine: ccx63, provider: nowhere"))
-        client.take("extra_powerful")
-        console.hear("error[")
-        console.hear("+ created 1: trial-powerful-0001")
-        counter.write(YAML)
-        said = len(console.said)
-        client.take("extra_powerful")
-        console.hear("+ created 1: trial-powerful-0002", said)
-
-    code, _ = served(counter, script)
-
-    assert code == 0
-    assert counter.machines() == ["trial-powerful-0001", "trial-powerful-0002"]
-
-
 @pytest.mark.parametrize(
     ("options", "because"),
     [

@@ -71,13 +71,6 @@ def test_simulate_uses_selected_part_of_history(recorded: Trial) -> None:
     assert found["before"] is None
 
 
-def test_names_of_a_queue_are_escaped_in_markdown(recorded: Trial) -> None:
-    said = recorded.told("simulate", "--history", HISTORY, "--markdown")
-
-    assert said.count("<b>ann") == said.count("`<b>ann") == 1
-    assert "ann|" not in said
-
-
 def test_simulation_page_has_plots_of_both_sides(recorded: Trial) -> None:
     recorded.told(
         *("simulate", "--history", HISTORY, "--against", "main.yaml", "--html", "page.html")
@@ -168,16 +161,6 @@ def test_simulate_refuses_history_of_another_fleet(recorded: Trial) -> None:
 IDLE = "pools.builders.retire.idle_after"
 
 
-def test_key_is_compared_with_the_file_when_it_is_set(recorded: Trial) -> None:
-    found = simulated(recorded, "--set", f"{IDLE}=2h")
-    file = simulated(recorded)
-
-    assert found["changed"] == [f"{IDLE}: 2h"]
-    assert found["against"] == "fleet.yaml"
-    assert found["before"] == file["after"]
-    assert found["after"]["config"] != file["after"]["config"]
-
-
 def test_set_key_equals_key_in_the_file(recorded: Trial) -> None:
     (recorded.folder / "fleet.yaml").rename(recorded.folder / "was.yaml")
     shutil.copy(recorded.folder / "main.yaml", recorded.folder / "fleet.yaml")
@@ -186,22 +169,6 @@ def test_set_key_equals_key_in_the_file(recorded: Trial) -> None:
     other = simulated(recorded, "--file", "was.yaml", "--against", "fleet.yaml")
 
     assert found | {"changed": []} == other
-
-
-def test_set_key_precedes_template_and_included_file(recorded: Trial) -> None:
-    pool = BUILDERS.replace("{", "{extends: [lasting], ", 1).replace(
-        "retire: {idle_after: 10m}", ""
-    )
-    (recorded.folder / "pools.yaml").write_text(f"pools: {{builders: {pool}}}\n", "utf-8")
-    templates = "templates: {lasting: {retire: {idle_after: 3h}}}\n"
-    text = fleet_yaml(pools={}).replace("pools: {}\n", "")
-    recorded.write(f"{text}{templates}include: [pools.yaml]\n")
-
-    plain, found = simulated(recorded), simulated(recorded, "--set", f"{IDLE}=5m")
-
-    recorded.write(f"{text}{templates.replace('3h', '5m')}include: [pools.yaml]\n")
-    wanted = simulated(recorded)
-    assert (found["before"], found["after"]) == (plain["after"], wanted["after"])
 
 
 @pytest.mark.parametrize(
@@ -218,21 +185,6 @@ def test_any_key_can_be_set(recorded: Trial, key: str) -> None:
     found = simulated(recorded, "--set", key)
 
     assert found["after"]["config"] != found["before"]["config"]
-
-
-def test_keys_are_set_on_current_side_when_two_are_compared(recorded: Trial) -> None:
-    found = simulated(recorded, "--against", "main.yaml", "--set", f"{IDLE}=1m")
-    plain = simulated(recorded, "--against", "main.yaml")
-
-    assert found["before"] == plain["before"]
-    assert found["against"] == "main.yaml"
-    assert found["after"]["config"] not in (plain["after"]["config"], plain["before"]["config"])
-
-
-def test_simulate_text_names_set_keys(recorded: Trial) -> None:
-    said = recorded.told("simulate", "--history", HISTORY, "--set", f"{IDLE}=2h")
-
-    assert tells(said, f"{IDLE}: 2h")
 
 
 @pytest.mark.parametrize(
@@ -294,16 +246,6 @@ def test_simulate_against_revision_reads_its_include_files(checkout: Trial, ref:
     assert float(found["after"]["money"]) < float(found["before"]["money"])
 
 
-@pytest.mark.slow
-def test_file_named_like_a_revision_is_not_the_revision(checkout: Trial) -> None:
-    (checkout.folder / "origin").mkdir()
-    shutil.copy(checkout.folder / "fleet.yaml", checkout.folder / "origin/main")
-
-    found = simulated(checkout, "--against", "origin/main")
-
-    assert found["after"]["config"] != found["before"]["config"]
-
-
 def test_folder_that_resembles_a_repository_is_refused(checkout: Trial) -> None:
     git(checkout.folder, "clone", "--quiet", "--bare", ".", "ops")
     shutil.copy(checkout.folder / "fleet.yaml", checkout.folder / "ops/fleet.yaml")
@@ -313,28 +255,6 @@ def test_folder_that_resembles_a_repository_is_refused(checkout: Trial) -> None:
     )
 
     assert (ended, tells(said, "main", "bareRepository")) == (1, True), said
-
-
-@pytest.mark.slow
-def test_simulation_without_points_is_reported(checkout: Trial) -> None:
-    found = simulated(checkout, "--against", "origin/main")
-    for side in (found["before"], found["after"]):
-        del side["points"]
-    (checkout.folder / "found.json").write_text(json.dumps(found), encoding="utf-8")
-
-    assert "13 requests" in checkout.told("report", "--simulation", "found.json")
-
-
-@pytest.mark.slow
-def test_fleet_yaml_of_a_folder_is_read_from_that_folder(checkout: Trial) -> None:
-    above = checkout.folder.parent
-    name = f"{checkout.folder.name}/fleet.yaml"
-    found = Trial(above).json(
-        *("simulate", "--file", name, "--history", f"{checkout.folder}/{HISTORY}"),
-        *("--against", "origin/main"),
-    )
-
-    assert float(found["after"]["money"]) < float(found["before"]["money"])
 
 
 @pytest.mark.parametrize(
@@ -354,18 +274,6 @@ def test_simulate_names_revision_or_file_that_does_not_exist(
 
     assert (ended, tells in said, "Traceback" in said) == (1, True, False), said
     assert sorted(path.name for path in checkout.folder.rglob("*")) == before
-
-
-def test_simulate_reports_place_of_error_in_revision(checkout: Trial) -> None:
-    (checkout.folder / "fleet.yaml").rename(checkout.folder / "ours")
-    checkout.write("fleet: trial\nnope: 1\n")
-    git(checkout.folder, "add", "fleet.yaml")
-    git(checkout.folder, "commit", "--quiet", "-m", "wrong")
-    (checkout.folder / "ours").replace(checkout.folder / "fleet.yaml")
-
-    said = checkout.told("simulate", "--history", HISTORY, "--against", "HEAD", code=1)
-
-    assert "--against HEAD: fleet.yaml:2:1" in said
 
 
 def test_simulate_requires_a_file_without_checkout_or_git(

@@ -7,39 +7,11 @@ from contextlib import closing
 
 import pytest
 
-from fleet.model.facts import Listing
 from fleet.state.database import name_process
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial
-
-
-@pytest.mark.usefixtures("project_trial")
-def test_state_init_creates_store_once(run_fleet: RunFleet) -> None:
-    first = run_fleet("state", "init")
-    second = run_fleet("state", "init")
-
-    assert (first.returncode, second.returncode) == (0, 0)
-    assert tells(first.stdout, ".fleet/store.db", "created")
-    assert tells(second.stdout, ".fleet/store.db", "already")
-
-
-def test_state_show_lists_location_stacks_and_last_run(trial: Trial) -> None:
-    trial.wait_for("1")
-    trial.apply()
-
-    shown = trial.told("state", "show")
-
-    lines = shown.splitlines()
-    assert lines[:3] == [
-        "store    .fleet/store.db",
-        f"backend  {(trial.folder / '.fleet').as_uri()}",
-        "lock     free",
-    ]
-    assert tells(lines[3], "stack", "trial-builders (embedded", "serial")
-    assert lines[4].startswith("run      2")
-    assert lines[4].endswith(": 1 applied, 1 unchanged")
 
 
 def test_state_show_lists_steps_of_an_interrupted_run(trial: Trial) -> None:
@@ -56,13 +28,6 @@ def test_state_show_lists_steps_of_an_interrupted_run(trial: Trial) -> None:
     assert tells(left_out, "…", "2 steps")
     assert steps == begun[2:]
     assert len(json.loads(as_json)["runs"][0]["begun"]) == 7
-
-
-def lose(trial: Trial, name: str) -> None:
-    """Delete a machine at its provider, behind fleet's back."""
-    listing = trial.cloud.list("trial")
-    assert isinstance(listing, Listing)
-    trial.cloud.delete(next(each.id for each in listing.machines if each.name == name))
 
 
 # another version's store

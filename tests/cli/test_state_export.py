@@ -13,9 +13,7 @@ from fleet.engines.pulumi_backends import open_objects
 from fleet.ports import StackRecord
 from fleet.state.storage import sqlite_url
 from fleet.state.store import Store
-from fleet.tickets.store import DatabaseTickets
 from tests.builders.sentences import tells
-from tests.builders.ticketing import a_ticket
 from tests.ports.engines import skip_without_cli
 from tests.rigs.backends import backend, backend_url, postgres_url
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
@@ -71,19 +69,6 @@ def lose(trial: Trial) -> None:
         (trial.folder / ".fleet" / name).unlink()
 
 
-def test_import_restores_exported_state(exported: Trial) -> None:
-    lose(exported)
-
-    said = exported.told("state", "import", "state.json")
-
-    states = (exported.folder / ".fleet").as_uri()
-    assert tells(said, "1 run", "1 stack", "state.json", ".fleet/store.db", states)
-    exported.do("state", "export", "--out", "again.json")
-    assert content(exported, "again.json") == content(exported)
-    assert exported.settles()
-    assert exported.recorded() == ["trial-builders-0001", "trial-builders-0002"]
-
-
 def test_export_moves_store_from_sqlite_to_postgresql_and_back(
     exported: Trial, postgres_url: str
 ) -> None:
@@ -137,16 +122,6 @@ def test_export_moves_pulumi_stacks_from_files_to_every_backend(
     assert settings.read_text() == "encryptionsalt: v1:abc\n"
 
 
-def test_export_contains_shared_stacks_of_providers(used: Trial) -> None:
-    path = used.folder / ".fleet/.pulumi/stacks/fleet-sim/trial.desk.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(CHECKPOINT))
-
-    used.do("state", "export", "--out", "state.json")
-
-    assert content(used)["pulumi"] == {".pulumi/stacks/fleet-sim/trial.desk.json": CHECKPOINT}
-
-
 def test_export_file_is_readable_only_by_owner(exported: Trial) -> None:
     assert (exported.folder / "state.json").stat().st_mode & 0o777 == 0o600
 
@@ -179,22 +154,6 @@ def test_import_refuses_state_of_another_fleet(exported: Trial) -> None:
     said = exported.told("state", "import", "state.json", code=2)
 
     assert tells(said, "state.json", "fleet other", "fleet.yaml", "fleet trial")
-
-
-def test_import_accepts_export_of_an_older_version(used: Trial) -> None:
-    store = Store(sqlite_url(used.folder / ".fleet/store.db"), "trial")
-    ticket = DatabaseTickets(store.begin, "tickets").open(a_ticket(), most=9, most_of_submitter=9)
-    used.do("state", "export", "--out", "state.json")
-    text = (used.folder / "state.json").read_text()
-    (used.folder / "state.json").write_text(text.replace('"client": "",', ""))
-    lose(used)
-
-    first, _ = used.do("state", "import", "state.json")
-    again, _ = used.do("state", "import", "state.json")
-
-    assert '"client": "",' in text
-    assert (first, again) == (0, 0)
-    assert DatabaseTickets(store.begin, "tickets").tickets() == (ticket,)
 
 
 @pytest.mark.parametrize(

@@ -57,33 +57,6 @@ def spent(trial: Trial) -> Decimal:
 # rebuild
 
 
-def test_rebuild_restores_store_and_stacks_without_changes(
-    used: Trial,
-) -> None:
-    machines = used.cloud.path.read_bytes()
-    lose(used)
-
-    said = used.told("state", "rebuild", "--apply")
-
-    assert tells(said.splitlines()[0], "store.db", "freezes")
-    assert tells(said.splitlines()[1], "builders", "2", ONE, TWO)
-    assert used.cloud.path.read_bytes() == machines
-    assert used.recorded() == [ONE, TWO]
-    assert orphans(used) == []
-    assert used.settles()
-
-
-@pytest.mark.slow
-def test_rebuild_is_in_journal(used: Trial) -> None:
-    lose(used)
-
-    used.do("state", "rebuild", "--apply")
-
-    (run,) = used.store().last_runs(1)
-    (stack,) = json.loads(run["outcome"])["stacks"]
-    assert (stack["pool"], stack["adopted"]) == ("builders", [ONE, TWO])
-
-
 @pytest.mark.slow
 def test_rebuild_keeps_recorded_machines_in_their_stack(used: Trial) -> None:
     lose(used, "embedded.db")
@@ -100,13 +73,6 @@ def left_of(said: str) -> list[tuple[str, str]]:
     """Return the machines that were not rebuilt, each with a reason, and their pools."""
     found = json.loads(said[said.index("{") :])
     return [(each["name"], each["pool"]) for each in found["left"] if each["because"]]
-
-
-def test_rebuild_is_empty_when_no_state_was_lost(used: Trial) -> None:
-    code, said = used.do("state", "rebuild", "--apply", "--json")
-
-    found = json.loads(said)
-    assert (code, found["pools"], found["left"], found["unknown"]) == (0, {}, [], [])
 
 
 def test_rebuild_skips_machine_with_forged_label(used: Trial) -> None:
@@ -139,16 +105,6 @@ def charged(trial: Trial, *lost: str) -> Decimal:
     assert Decimal(json.loads(shown[shown.index("{") :])["charged"]) == money
     assert tells(said, f"{money:.2f}", "EUR")
     return money
-
-
-@pytest.mark.parametrize("lost", [("store.db",), ("store.db", "embedded.db")])
-def test_rebuild_charges_an_hour_when_machines_are_minutes_old(
-    used: Trial, lost: tuple[str, ...]
-) -> None:
-    used.write(fleet_yaml(pools=POOLS, desk=HOURLY))
-    used.age(minutes=6)
-
-    assert charged(used, *lost) == 2 * PRICE
 
 
 def test_rebuild_charges_from_creation_when_machines_differ_in_age(used: Trial) -> None:
@@ -192,15 +148,6 @@ def test_rebuild_charges_this_month_only_when_a_machine_is_older(used: Trial) ->
     used.do("state", "rebuild", "--apply")
 
     assert abs(spent(used) - 2 * PRICE * hours) < PRICE / 60
-
-
-def test_rebuild_does_not_charge_an_existing_ledger(used: Trial) -> None:
-    before = spent(used)
-    lose(used, "embedded.db")
-
-    used.do("state", "rebuild", "--apply")
-
-    assert spent(used) == before
 
 
 @pytest.mark.slow

@@ -10,30 +10,6 @@ from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
 
 
-def test_status_lists_pools_and_workers_with_their_figures(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
-    trial.wait_for("1", "2")
-    trial.apply()
-    trial.age(hours=1)
-    trial.cloud.assign("trial-builders-0001", "1")
-
-    shown = run_fleet("status")
-
-    assert (shown.returncode, shown.stderr) == (0, "")
-    lines = shown.stdout.splitlines()
-    assert lines[1].startswith("0.1554 EUR/h; 2 requests wait")
-    assert [line.split()[:7] for line in lines if line.startswith("  builders ")] == [
-        ["builders", "1", "1", "0", "4", "+1", "0.1554"]
-    ]
-    workers = [line.split() for line in lines if line.startswith("  trial-builders-")]
-    assert [worker[:3] for worker in workers] == [
-        ["trial-builders-0001", "busy", "1"],
-        ["trial-builders-0002", "idle", "-"],
-    ]
-    assert [worker[-3:] for worker in workers] == [["trixie", "ccx33", "0.0777"]] * 2
-
-
 def test_status_pages_explain_each_request(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for(*(str(number) for number in range(1, 11)))
 
@@ -49,20 +25,6 @@ def test_status_pages_explain_each_request(trial: Trial, run_fleet: RunFleet) ->
     assert '<a href="../../../-/status/requests/work%252F9/index.html">' in queue
     found = (pages / "requests/index.html").read_text()
     assert found.count('/index.html">work/') == 10
-
-
-def test_status_is_unknown_when_sources_are_silent(trial: Trial) -> None:
-    (trial.folder / "world.json").unlink()
-    trial.cloud.path.parent.mkdir(exist_ok=True)
-    trial.cloud.path.write_text("{}")
-
-    shown = trial.told("status")
-    status = trial.json("status")
-
-    assert "EUR/h;" not in shown
-    assert tells(shown, "big", "builders", "unknown")
-    assert (status["cost_per_hour"], status["unread"]) == (None, ["work"])
-    assert {pool["busy"] for pool in status["pools"]} == {None}
 
 
 # whether anybody still runs apply

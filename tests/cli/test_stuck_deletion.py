@@ -113,28 +113,6 @@ def test_machine_needs_attention_when_deletion_takes_too_long(slow: Slow) -> Non
     assert "Action required" in slow.trial.do("status")[1]
 
 
-@pytest.mark.slow
-def test_slow_deletion_ends_when_listing_omits_machine(slow: Slow) -> None:
-    slow.outcome()
-    slow.outcome(31)
-    (slow.folder / "gone").touch()
-
-    # The plan of this run was made before the machine went.
-    assert slow.outcome(11) == (1, [FIRST], [])
-    assert slow.outcome()[0] == 0
-    assert slow.attention == []
-
-
-def test_deleting_machine_may_be_listed_as_running(
-    project: Path, clock: time_machine.Traveller
-) -> None:
-    slow = Slow(project, clock, "echo >> tries; true")
-
-    assert [slow.outcome() for _ in range(2)] == [(0, [], [FIRST])] * 2
-    assert slow.outcome(31)[0] == 1
-    assert slow.tries() == 2
-
-
 def test_machine_is_not_deleted_when_list_after_deletion_is_unknown(
     project: Path, clock: time_machine.Traveller
 ) -> None:
@@ -147,18 +125,3 @@ def test_machine_is_not_deleted_when_list_after_deletion_is_unknown(
 
     assert (code, deleted, deleting) == (1, [], [])
     assert slow.outcome() == (0, [FIRST], [])
-
-
-@pytest.mark.slow
-def test_orphan_is_deleting_when_provider_still_lists_it(slow: Slow) -> None:
-    stray = json.loads((slow.folder / "machines" / FIRST).read_text())
-    stray |= {"name": SECOND, "created_at": "2026-11-23T08:55:00Z"}
-    slow.later(60)
-    slow.folder.joinpath("machines", SECOND).write_text(json.dumps(stray), encoding="utf-8")
-    slow.trial.told("ticket", "close", "2")
-
-    found = [slow.outcome(11) for _ in range(4)]
-
-    assert [code for code, _, _ in found][:3] == [0, 0, 0]
-    assert not [name for _, deleted, _ in found for name in deleted]
-    assert SECOND in found[-1][2]

@@ -43,18 +43,6 @@ def test_explain_shows_rule_line_and_pools_of_a_name(run_fleet: RunFleet) -> Non
     assert (its_place, other_place) == ("    see fleet.yaml:9:8", "    see fleet.yaml:10:13")
 
 
-def test_tags_explain_finds_waiting_request_by_id(ruled: Trial) -> None:
-    ruled.queue({"id": "7", "required": ["gpu"], "asked": {"gpu": "task"}})
-
-    said = ruled.json("tags", "explain", "--request", "work/7")
-
-    (tag,) = said["tags"]
-    (reason,) = tag["reasons"]
-    assert (said["name"], tag["tag"], tag["verdict"]) == ("work/7", "gpu", "counts")
-    assert tells(reason.pop("because"), "task")
-    assert reason == {"by": None, "path": [], "place": "", "who": ""}
-
-
 HISTORY = """\
 tags: {memory_gib: {kind: number}}
 derive:
@@ -87,9 +75,6 @@ def test_tags_explain_shows_figures_of_history_and_lookups(run_fleet: RunFleet) 
     assert all(figure in lines[place + 1] for figure in figures)
     assert lines[place + 2 : place + 4] == ["      see fleet.yaml:13:5", "  + on:amd64"]
     assert "  + on:arm64" in lines
-
-
-PATTERN = "praiskup/ping/.*/chromium"
 
 
 @pytest.fixture

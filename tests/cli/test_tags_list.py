@@ -53,17 +53,6 @@ def test_tags_list_shows_enforcer_of_each_tag(run_fleet: RunFleet) -> None:
     assert place == "      see fleet.yaml:11:29"
 
 
-def test_tags_list_has_same_content_as_json(run_fleet: RunFleet) -> None:
-    listed = json.loads(run_fleet("tags", "list", "--json").stdout)
-
-    powerful = next(tag for tag in listed["tags"] if tag["tag"] == TAG)
-    assert powerful["pools"] == ["powerful"]
-    assert [(each["claim"], each["by"]) for each in powerful["enforcement"]] == [
-        ("tag", "scheduler"),
-        ("exclusive", "capacity"),
-    ]
-
-
 @pytest.mark.parametrize("what", [["pool", "powerful"], ["request", "7"]])
 def test_explain_names_enforcer_of_tag(run_fleet: RunFleet, what: list[str]) -> None:
     explained = run_fleet("explain", *what, "--world", "world.json")

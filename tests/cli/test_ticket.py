@@ -1,8 +1,6 @@
 """`fleet ticket`: what waits is ordered, what is closed is let go, and nobody takes all."""
 
 import json
-import shutil
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from fleet.tickets.reasons import ITS_TURN
 from tests.builders.sentences import tells
 from tests.fakes.engine import FixedClock
 from tests.fakes.waiter import FakeWaiter
-from tests.rigs.process import RunFleet
 from tests.rigs.stories import TAGS, ticket_yaml
 from tests.rigs.trial import Trial, fleet_yaml
 
@@ -194,67 +191,10 @@ def test_lost_ticket_ids_are_not_reused_when_machines_are_young(
     assert unknown == set(old.values())
 
 
-def test_lost_ticket_ids_are_not_reused_after_second_loss(
-    clock: time_machine.Traveller, counter: Trial
-) -> None:
-    first = int(open_ticket(counter))
-    begin_again(counter)
-    second = int(open_ticket(counter))
-    clock.shift(1.1)
-    begin_again(counter)
-
-    third = int(open_ticket(counter))
-
-    assert first < second < third < 2**31
-
-
-def test_lost_ticket_ids_are_not_reused_after_import(counter: Trial) -> None:
-    open_ticket(counter)
-    counter.told("state", "export", "--out", "state.json")
-    later = int(open_ticket(counter, tag="arch_x86_64"))
-    (counter.folder / ".fleet/store.db").unlink()
-
-    counter.told("state", "import", "state.json")
-
-    assert int(open_ticket(counter, tag="arch_x86_64")) > later
-
-
 @pytest.fixture
 def real_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start the ids of a new store where they start outside the tests."""
     monkeypatch.setattr("fleet.state.store.first_id", first_id)
-
-
-def days_later(days: int) -> Callable[[datetime], int]:
-    """Return the start of ids that a store has which is created so many days from now."""
-    return lambda now: first_id(now + timedelta(days=days))
-
-
-@pytest.mark.usefixtures("real_ids")
-def test_lost_ticket_ids_are_not_reused_without_machines(
-    counter: Trial, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The folder of fleet is lost with the store, each time before a machine was created."""
-    given: list[int] = []
-    for days in range(3):
-        monkeypatch.setattr("fleet.state.store.first_id", days_later(days))
-        shutil.rmtree(counter.folder / ".fleet")
-        counter.told("state", "init")
-        given += [int(open_ticket(counter)) for _ in range(3)]
-
-    assert given == sorted(set(given))
-    assert given[-1] < 2**31
-
-
-@pytest.mark.usefixtures("real_ids")
-def test_lost_ticket_ids_are_not_reused_after_fleet_init(
-    run_fleet: RunFleet,
-) -> None:
-    assert run_fleet("init", "--queue", "tickets").returncode == 0
-
-    opened = run_fleet("ticket", "open", "--tag", "worker:class:small")
-
-    assert int(opened.stdout) > first_id(datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def test_ticket_ids_continue_when_older_fleet_started_at_1(counter: Trial) -> None:
@@ -339,20 +279,6 @@ def test_adopted_machine_is_free(counter: Trial) -> None:
     counter.apply()
 
     assert tickets_of(counter) == {}
-
-
-def test_moved_store_keeps_its_tickets(counter: Trial) -> None:
-    hold_machine(counter)
-    counter.told("state", "export", "--out", "state.json")
-    for name in ("store.db", "embedded.db"):
-        (counter.folder / ".fleet" / name).unlink()
-    counter.told("state", "init")
-
-    counter.told("state", "import", "state.json")
-
-    before = tickets_of(counter)
-    counter.apply()
-    assert tickets_of(counter).keys() == before.keys() == {"1"}
 
 
 def test_ticket_starts_on_new_machine_when_limit_and_max_are_reached(counter: Trial) -> None:

@@ -7,7 +7,6 @@ import pytest
 import time_machine
 
 from tests.rigs.clocked import Clocked
-from tests.rigs.repeats import slow_after
 
 FLEET = """\
 fleet: trial
@@ -90,34 +89,3 @@ def test_ticket_names_the_key_when_its_budget_never_pays_for_one(
 
     assert ("2026-11-2" in last["because"]) is not is_never
     assert ("raise budgets.kde.per_day" in last["because"]) is is_never
-
-
-@pytest.mark.parametrize(
-    ("keeps", "only", "billed", "limit"),
-    slow_after(
-        1,
-        [
-            ("min: 0", "team: kde", "1s", 8),
-            ("min: 0", "owner: ann", "1m", 8),
-            ("min: 0", "tags: [big]", "1h", 12),
-            ("min: 0", "team: kde", "1s", 17),
-            ("min: 1", "team: kde", "1s", 8),
-            ("spare: 1", "owner: ann", "1h", 12),
-            ("min: 1", "tags: [big]", "1m", 17),
-            ("spare: 2", "team: kde", "1h", 23),
-        ],
-    ),
-)
-def test_team_pays_at_most_its_limit_when_reuse_keeps_a_machine(
-    story: Story, keeps: str, only: str, billed: str, limit: int
-) -> None:
-    """The machine is kept for two hours after its ticket, and its payer pays 13 EUR or more."""
-    story.begin(keeps=keeps, only=only, billed=billed, limit=str(limit), kept="2h")
-    story.step(2)
-    story.open("ann/one")
-
-    story.step(18)
-
-    assert story.served == (["1"] if limit > 13 else [])
-    assert (story.billed() >= 13) is (limit > 13)
-    assert story.billed() <= limit

@@ -45,42 +45,6 @@ def test_ticket_gets_machine_of_rule_that_matches_its_build(counter: Trial) -> N
     )
 
 
-def test_plan_names_rule_that_gave_a_ticket_its_tag(counter: Trial) -> None:
-    counter.write(ticket_yaml(more=RULED))
-    build = ("--build", "ada/ping/fedora-43-x86_64/chromium")
-    open_ticket(counter, *build, tag="arch_x86_64")
-    open_ticket(counter, tag="arch_x86_64")
-
-    _, planned = counter.do("plan")
-    signatures = json.loads(counter.do("plan", "--json")[1])["signatures"]
-
-    rule = {"tag": "extra_powerful", "path": ["powerful", 0]}
-    assert [(each["requests"], each["ruled"]) for each in signatures] == [
-        (["work/1"], [rule]),
-        (["work/2"], []),
-    ]
-    assert "1 request: work/1\n      extra_powerful by powerful[0]\n" in planned
-
-
-@pytest.mark.slow
-def test_ticket_shows_waived_tag_while_running(counter: Trial) -> None:
-    otherwise = "otherwise: {after: 30m, drop: true}, asked_by: [rules]"
-    more = TAGS.replace("exclusive: true", f"exclusive: true, {otherwise}")
-    counter.write(ticket_yaml(more=more))
-
-    _, said = counter.do(
-        *("ticket", "open", "--tag", "arch_x86_64", "--tag", "extra_powerful", "--user", "ada")
-    )
-    counter.apply()
-    counter.age(minutes=2)
-    counter.apply()
-    _, checked = counter.do("ticket", "check", "1", "--user", "ada")
-
-    assert tells(said, "ticket 1", "without extra_powerful", "user ada")
-    assert checked.startswith("trial-normal-0001\nticket 1 runs without extra_powerful: user ada")
-    assert tickets_of(counter)["1"]["granted"] == ["arch_x86_64"]
-
-
 def test_ticket_waits_when_group_members_are_unreadable(counter: Trial) -> None:
     may = "otherwise: {after: 30m, drop: true}, asked_by: [{groups: [toolchain]}]"
     more = TAGS.replace("exclusive: true", f"exclusive: true, {may}")

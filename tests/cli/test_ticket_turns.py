@@ -163,46 +163,6 @@ def test_one_machine_is_deleted_when_two_pools_are_full(story: Story) -> None:
     assert "ben" in story.served[:5]
 
 
-def test_one_machine_is_deleted_when_the_next_one_boots(story: Story) -> None:
-    story.begin(2)
-    path = Path("fleet.yaml")
-    path.write_text(path.read_text(encoding="utf-8").replace("boot: 30s", "boot: 3m"))
-    story.open("ada", 12)
-    for _ in range(5):
-        story.step()
-    story.open("ben")
-    gone = []
-
-    for _ in range(8):
-        gone += deletions(story)
-        story.step()
-
-    assert len(gone) == 1
-    assert "ben" in story.served
-
-
-def test_no_machine_is_deleted_when_only_one_may_boot(story: Story) -> None:
-    story.begin(4)
-    path = Path("fleet.yaml")
-    text = path.read_text(encoding="utf-8").replace("boot: 30s", "boot: 3m")
-    path.write_text(text)
-    story.open("ada", 2)
-    for _ in range(5):
-        story.step(holds=4)
-    path.write_text(text.replace("max: 4", "max: 4, max_starting: 1"))
-    story.open("ben")
-    story.open("cas")
-    story.step(holds=4)
-    story.open("ada", 2)
-    gone = []
-
-    for _ in range(6):
-        gone += deletions(story)
-        story.step(holds=4)
-
-    assert gone == []
-
-
 SECOND = """\
   second:
     provider: desk
@@ -314,10 +274,3 @@ def test_released_machine_serves_the_next_ticket(story: Story, *, closed: bool) 
     story.step(holds=99)
 
     assert states(story) == {FIRST: ("keep", "busy")}
-
-
-def test_released_machine_is_deleted_without_reuse(story: Story) -> None:
-    story.begin(1, REUSE.replace("reuse: {opportunity: 15m, max_uses: 99, max_age: 8h}", ""))
-    held_and_released(story, closed=False)
-
-    assert states(story) == {FIRST: ("delete", "ticket-returned")}

@@ -13,12 +13,6 @@ from tests.rigs.trial import Trial, fleet_yaml
 
 STRANGER = "own_f0777"
 KEYS = "machine: {cores: 1, memory: 1GiB, price: 0.01 EUR/h}, image: trixie, workers: {max: 3}"
-CREATED = {
-    "left out": "",
-    "null": ', "created_at": null',
-    "epoch": ', "created_at": "1970-01-01T00:00:00Z"',
-    "in the future": ', "created_at": "2199-01-01T00:00:00Z"',
-}
 LISTING = """#!/bin/sh
 printf '[' && cat listed 2>/dev/null; echo ']'
 """
@@ -81,22 +75,6 @@ def test_leaked_machine_has_no_cost_when_its_age_is_unknown(begun: Trial) -> Non
     _, orphans = begun.do("state", "orphans", "--json")
     (orphan,) = json.loads(orphans)["orphans"]
     assert (orphan["since"], orphan["goes"]) == (None, False)
-
-
-@pytest.mark.parametrize("created", CREATED.values(), ids=CREATED)
-def test_listing_of_hooks_may_omit_creation_time(project: Path, created: str) -> None:
-    trial = Trial(project)
-    trial.write(fleet_of("new: ['false'], delete: ['true'], list: [cat, listed]"))
-    labels = json.dumps({"fleet": "trial", "pool": "own"})
-    (project / "listed").write_text(
-        f'[{{"name": "{STRANGER}", "type": "own", "labels": {labels}{created}}}]'
-    )
-    trial.init()
-
-    trial.do("apply")
-
-    check_unknown(trial, STRANGER)
-    assert trial.world()["providers"]["desk"]["machines"][0]["created_at"] is None
 
 
 def test_recorded_machine_is_kept_when_its_age_is_lost(begun: Trial) -> None:

@@ -76,34 +76,3 @@ def test_first_version_is_the_remedy_when_it_may_prove_the_tags(
     assert tells(explained["next_steps"][0], "fleet image due")
     changes = [change for each in explained["suggestions"] for change in each["changes"]]
     assert {change["path"][1] for change in changes} <= {"near"}
-
-
-@pytest.mark.parametrize(
-    ("required", "recipe"),
-    [
-        ((QEMU,), {}),
-        ((UNSHARE, SBUILD), {"enable_tasks": ["autopkgtest"]}),
-        ((UNSHARE, SBUILD, "gpu"), {}),
-        ((UNSHARE, SBUILD, "worker:build-arch:arm64"), {}),
-    ],
-)
-def test_first_version_is_not_a_remedy_when_it_proves_other_tags(
-    run_fleet: RunFleet, project: Path, required: tuple[str, ...], recipe: dict[str, object]
-) -> None:
-    unserved, _ = explain(run_fleet, project, *required, recipe=recipe)
-
-    assert unserved["path"] != ["pools", "mine", "image"]
-    assert not tells(unserved["because"], "published")
-
-
-def test_published_version_is_judged_by_its_proven_tags(
-    run_fleet: RunFleet, project: Path
-) -> None:
-    version = ImageVersion(
-        image="mine", version="1", ids={"desk": "1"}, state="current", provides=(UNSHARE,)
-    )
-
-    unserved, _ = explain(run_fleet, project, UNSHARE, SBUILD, versions=(version,))
-
-    assert unserved["path"][-1] == "provides"
-    assert tells(unserved["because"], SBUILD)

@@ -84,22 +84,6 @@ def test_idle_worker_is_drained_then_deleted_when_budget_is_used_up(
     assert [each["decisions"][0]["code"] for each in after["unserved"]] == ["budget"]
 
 
-def test_machine_is_created_again_when_the_next_day_pays(
-    clock: time_machine.Traveller, capsys: pytest.CaptureFixture[str]
-) -> None:
-    story = Clocked(clock, capsys)
-    begin(story)
-    for _ in range(3):
-        story.later(10)
-        wait(1)
-        story.run("apply")
-
-    story.later(16 * 60)
-    wait(1)
-
-    assert steps(planned(story)) == [("create", "requests-wait")]
-
-
 @pytest.mark.parametrize("days", [1, pytest.param(7, marks=pytest.mark.slow)])
 def test_budget_of_a_day_is_kept_when_queue_assigns_work(days: int, trial: Trial) -> None:
     jobs = [

@@ -17,26 +17,6 @@ def write(project: Path, text: str, name: str = "fleet.yaml") -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def test_validate_prints_all_errors_with_snippets(run_fleet: RunFleet, project: Path) -> None:
-    write(project, BROKEN)
-
-    ran = run_fleet("validate")
-
-    assert (ran.returncode, ran.stderr) == (1, "")
-    first, second, last = (part.splitlines() for part in ran.stdout.split("\n\n"))
-    assert tells(first[0], "fleet.yaml:2:1: error[unknown-key]", "'cadance'")
-    assert first[1:4] == ["  |", "2 | cadance: 10m", "  | ^^^^^^^"]
-    assert tells(first[4], "  = hint: ", "'cadence'")
-    assert tells(second[0], "fleet.yaml:4:22: error[wrong-type]", "'builder-01'")
-    assert second[1:4] == [
-        "  |",
-        "4 |   builders: {static: builder-01}",
-        "  |                      ^^^^^^^^^^",
-    ]
-    assert tells(second[4], "  = hint: ", "[builder-01]")
-    assert tells(last[0], "fleet.yaml: invalid", "2")
-
-
 def test_validate_json_matches_published_schema(run_fleet: RunFleet, project: Path) -> None:
     import jsonschema
 
