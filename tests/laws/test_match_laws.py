@@ -26,7 +26,6 @@ offers = st.builds(
     numbers,
     tag_sets,
 )
-NOTHING = Ask(required=frozenset())
 
 
 def both(first: Ask, second: Ask) -> Ask:
@@ -39,28 +38,6 @@ def both(first: Ask, second: Ask) -> Ask:
         provided=first.provided | second.provided,
         minimums=tuple(sorted(highest.items())),
     )
-
-
-@given(asks, offers)
-def test_adding_an_empty_ask_keeps_the_result(ask: Ask, offer: Offer) -> None:
-    assert satisfies(both(ask, NOTHING), offer) == satisfies(ask, offer)
-
-
-@given(asks, offers)
-def test_repeated_ask_is_idempotent(ask: Ask, offer: Offer) -> None:
-    assert both(ask, ask) == ask
-    assert satisfies(both(ask, ask), offer) == satisfies(ask, offer)
-
-
-@given(asks, asks, offers)
-def test_combination_of_asks_is_commutative(first: Ask, second: Ask, offer: Offer) -> None:
-    assert both(first, second) == both(second, first)
-    assert satisfies(both(first, second), offer) == satisfies(both(second, first), offer)
-
-
-@given(asks, asks, asks)
-def test_combination_of_asks_is_associative(first: Ask, second: Ask, third: Ask) -> None:
-    assert both(both(first, second), third) == both(first, both(second, third))
 
 
 @given(asks, offers, tag_sets, numbers)
