@@ -9,11 +9,10 @@ import yaml
 from fleet.cli.adopt import Adoption, judge_adoption
 from fleet.errors import PlanRefused
 from fleet.model.facts import FoundMachine, Listing, Unknown, World
-from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import a_machine, a_pool, a_sim_fleet, a_sim_world, a_worker, some_inputs
+from tests.builders import a_machine, a_pool, a_sim_fleet, a_sim_world, a_worker
 from tests.builders.cases import Block, read_blocks
-from tests.builders.deciding import FIRST, actions_of, fleet_with, idle, reason_of
+from tests.builders.deciding import FIRST, fleet_with, idle
 from tests.builders.sentences import tells
 
 NAME = "builder-01"
@@ -122,24 +121,3 @@ def test_machine_in_stack_is_not_adopted_again() -> None:
 
     assert adoption.already == (FIRST,)
     assert [each.machine.name for each in adoption.machines] == [NAME]
-
-
-def test_plan_replaces_no_machine_after_adoption() -> None:
-    (adopted,) = judged().machines
-    machine = adopted.machine.altered(pool="builders", digest=adopted.inputs.labels["digest"])
-    world = a_sim_world(a_worker(name=NAME))
-    listing, stacks = world.providers["desk"], world.stacks
-    assert isinstance(listing, Listing)
-    assert isinstance(stacks, dict)
-    recorded = stacks["builders"]
-    assert not isinstance(recorded, Unknown)
-    after = world.altered(
-        providers={"desk": listing.altered(machines=(machine,))},
-        stacks={"builders": recorded.altered(workers=(adopted.inputs,))},
-    )
-
-    plan = reconcile(fleet_with(), after)
-
-    assert actions_of(plan) == []
-    assert reason_of(plan, NAME) == "idle-recently"
-    assert some_inputs(name=NAME) != adopted.inputs

@@ -1,6 +1,6 @@
 """When machines expire, who extends that, and what a sweep deletes: cases of `expiries/`."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -56,28 +56,6 @@ def expiring(world: World, hours: str, *more: str) -> World:
 
 def test_expiry_is_at_least_expire_after_from_end_of_run() -> None:
     assert extended(DAILY, NOW) - NOW == timedelta(hours=30)
-
-
-@pytest.mark.parametrize(
-    ("runs", "machine", "over"),
-    [
-        ((ago(minutes=1),), {"expires": ago(hours=2)}, True),
-        ((ago(minutes=1),), {"expires": NOW + timedelta(days=2)}, False),
-        ((ago(days=9),), {"expires": ago(hours=2)}, True),
-        ((ago(days=9),), {"expires": NOW + timedelta(days=2)}, False),
-        ((ago(days=2),), {"created_at": ago(days=3)}, True),
-        ((ago(days=2), ago(hours=3)), {"created_at": ago(days=3)}, False),
-        ((ago(days=2),), {"created_at": ago(hours=3)}, False),
-        ((), {"created_at": ago(days=2)}, True),
-        (LOST, {"created_at": ago(days=99)}, False),
-    ],
-)
-def test_expiry_is_the_recorded_one_or_that_of_last_run_and_creation(
-    runs: tuple[datetime, ...] | Unknown, machine: dict[str, object], *, over: bool
-) -> None:
-    found = expired_at(DAILY, a_sim_world(runs=runs), "desk", a_machine(**machine))
-
-    assert (found is not None) is over
 
 
 @pytest.mark.parametrize(("days", "over"), [(2, True), (0, False)])

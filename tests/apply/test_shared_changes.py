@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from fleet.apply.saved_plan import Selection, find_drift, selected_part
-from fleet.model.facts import Base, BaseChange, Unknown
+from fleet.model.facts import Base, Unknown
 from fleet.model.plan import Plan
 from fleet.planner.shared_stacks import parts_of
 from fleet.reconcile import reconcile
@@ -14,9 +14,7 @@ from tests.builders.sentences import tells
 from tests.rigs.shown import plan_to_text
 
 NETWORK = "network/debian-ci-hetzner-network"
-GROUP = "placement_group/debian-ci-hetzner-spread"
 ASKED: Mapping[str, object] = {"network": {"ip_range": "10.20.0.0/16", "zone": "eu-central"}}
-WIDER: Mapping[str, object] = {"network": {"ip_range": "10.0.0.0/8", "zone": "eu-central"}}
 
 
 def sharing(**shared: object) -> Fleet:
@@ -36,16 +34,6 @@ def laid(fleet: Fleet, **differing: object) -> Base:
 
 def planned(fleet: Fleet, base: Base | Unknown | None = None) -> Plan:
     return reconcile(fleet, a_world(bases={} if base is None else {"hetzner": base}))
-
-
-def test_plan_lists_created_changed_and_deleted_base_resources() -> None:
-    before = laid(sharing(**ASKED))
-
-    (change,) = planned(sharing(**WIDER, placement_group="spread"), before).bases
-    (gone,) = planned(sharing(), before).bases
-
-    assert change == BaseChange(provider="hetzner", create=(GROUP,), change=(NETWORK,))
-    assert gone == BaseChange(provider="hetzner", delete=(NETWORK,))
 
 
 def test_plan_counts_machines_outdated_by_a_new_base_resource() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from fleet.explain.costs import BuildCosts, compare_builds, find_budget_needs
 from fleet.guard import guard
-from fleet.model.facts import Unknown, World
+from fleet.model.facts import World
 from fleet.planner.step import move_time
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -42,19 +42,6 @@ def test_need_is_that_of_a_whole_month_on_each_day(moment: datetime) -> None:
 @pytest.mark.parametrize("moment", [FIRST, LAST], ids=["first", "last"])
 def test_budget_above_one_build_has_no_need(moment: datetime) -> None:
     assert find_budget_needs(a_budget_fleet("2.20"), a_world_at(moment)) == {}
-
-
-def test_build_of_a_day_needs_a_part_of_a_budget_per_hour() -> None:
-    fleet = a_budget_fleet("9", per_hour="0.10 EUR")
-
-    assert find_budget_needs(fleet, a_world_at(LAST)) == {}
-
-
-def test_need_is_found_when_machines_and_spending_are_unknown() -> None:
-    unread = Unknown(unknown="not in the recording")
-    world = a_world_at(LAST).altered(providers={"desk": unread}, ledger=unread)
-
-    assert find_budget_needs(a_budget_fleet("1.60"), world).keys() == {PATH}
 
 
 def test_static_workers_need_no_budget() -> None:

@@ -123,17 +123,6 @@ def test_comparison_omits_machines_outdated_in_both() -> None:
     assert changes(fleet_with(max=2), fleet_with(max=3), there).outdated == ()
 
 
-def test_added_pool_serves_requests_that_no_pool_fitted() -> None:
-    big = a_pool(provider="desk", provides=["big"])
-    head = a_sim_fleet(pools={"builders": a_pool(provider="desk"), "big": big})
-
-    change = changes(fleet_with(), head, a_sim_world(requests=(a_request(required=["big"]),)))
-
-    assert describe(change).startswith(
-        "big create ccx33 requests-wait 0 to 1; served debian/101; big added; "
-    )
-
-
 def test_comparison_reports_machine_that_newly_needs_attention() -> None:
     base, head = a_plan(), a_plan(attention=("debian-ci-builders-0001: it costs money",))
 

@@ -24,18 +24,6 @@ def of_request(fleet: Fleet, world: World, name: str = "101") -> Explanation:
     return found
 
 
-@pytest.mark.parametrize(("task", "said"), [("sbuild", ("sbuild debian",)), ("", ())])
-def test_explanation_of_ticket_without_task_names_no_task(
-    task: str, said: tuple[str, ...]
-) -> None:
-    ticket = a_request(task=task, scope="debian" if task else None)
-
-    found = of_request(a_sim_fleet(), a_sim_world(requests=(ticket,)))
-
-    assert tells(found.facts[0], *said, "priority 0", "2026-11-21 07:55 UTC")
-    assert ("task" in found.facts[0]) == bool(task)
-
-
 @pytest.mark.parametrize("has_machine", [False, True])
 def test_only_pool_with_machines_serves_other_requests(*, has_machine: bool) -> None:
     """The machine of the request is planned in one pool; the other pool fits it too."""

@@ -1,6 +1,5 @@
 """When each waiting request is expected to start, in the queue's own order."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -42,31 +41,6 @@ def test_requests_start_as_in_their_case(case: Case) -> None:
     assert starts + (f"; unknown {unknown}" if unknown else "") == case.decisions
     for number, words in case.because:
         assert tells(found.not_known[f"debian/{number}"], *words.split())
-
-
-def test_throttle_of_fleet_postpones_machines_of_two_pools() -> None:
-    pools = {name: a_pool(provider="desk", provides=[name], max=5) for name in ("small", "large")}
-    fleet = one_worker(pools=pools, guards={"throttle": {"create": {"count": 2}}})
-    wanted = [*("small" for _ in range(5)), *("large" for _ in range(3))]
-    requests = (a_request(id=str(n), required=(tag,)) for n, tag in enumerate(wanted))
-
-    machines = expected(fleet, a_sim_world(requests=tuple(requests))).standing.values()
-
-    assert sorted(each.free_in or 0 for each in machines) == [
-        *(90, 90, 690, 690, 1290, 1290, 1890, 1890)
-    ]
-
-
-def test_later_run_passes_more_creations_when_the_fleet_has_grown() -> None:
-    create = {"share": "100%", "free_below": 2, "count": 50}
-    pools = {"builders": a_pool(provider="desk", max=12)}
-    fleet = one_worker(pools=pools, guards={"throttle": {"create": create}})
-    requests = tuple(a_request(id=str(number)) for number in range(12))
-
-    machines = expected(fleet, a_sim_world(requests=requests)).standing.values()
-
-    runs = Counter(((each.free_in or 0) - 90) // 600 for each in machines)
-    assert runs == {0: 2, 1: 2, 2: 4, 3: 4}
 
 
 def test_request_with_denied_stored_tag_never_starts() -> None:

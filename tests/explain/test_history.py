@@ -158,17 +158,6 @@ histories = st.dictionaries(moments, figures, max_size=20).map(lambda found: sor
 
 
 @given(histories)
-def test_slot_values_are_within_observed_range(
-    history: list[tuple[datetime, MomentFigures]],
-) -> None:
-    for slot in fold(history, FOUR_HOURS):
-        for name in ("busy", "idle", "starting", "other", "waiting"):
-            found = getattr(slot, name)
-            seen = [each for _, at in history if (each := getattr(at, name)) is not None]
-            assert found is None or min(seen) - 1e-6 <= found <= max(seen) + 1e-6
-
-
-@given(histories)
 def test_repeated_equal_sample_changes_no_slot(
     history: list[tuple[datetime, MomentFigures]],
 ) -> None:

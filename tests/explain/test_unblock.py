@@ -41,7 +41,6 @@ from tests.builders import (
 from tests.builders.decisions import Case, read_cases, world_of
 from tests.builders.explaining import explain_request
 from tests.builders.queue_worlds import planned
-from tests.builders.sentences import tells
 
 KEY = "debian/101"
 

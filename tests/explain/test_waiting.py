@@ -1,7 +1,6 @@
 """What waits, by outcome; those that wait longest are explained."""
 
 from fleet.explain.case import Case
-from fleet.explain.request import BY_CREATE
 from fleet.explain.waiting import WaitingExplanations, waits_of
 from fleet.guard import guard
 from fleet.model.facts import Request, World
@@ -26,16 +25,6 @@ def test_requests_without_machine_are_first_with_deciding_key() -> None:
     assert found.explained[waiting.requests[0].key].path == (*BUILDERS, "workers", "max")
     assert [each.start for each in waiting.requests] == [None, None]
     assert [each.assumed for each in waiting.requests] == [ago(minutes=-61, seconds=-30)] * 2
-
-
-def test_group_of_served_requests_has_their_outcome() -> None:
-    found = waits(a_sim_fleet(), *(a_request(id=str(n)) for n in (1, 2)))
-    alone = waits(a_sim_fleet(), a_request(id="1"))
-
-    assert [group.why for group in found.groups] == [BY_CREATE]
-    (first, second), (only,) = found.groups[0].requests, alone.groups[0].requests
-    assert first.why != second.why
-    assert alone.groups[0].why == only.why
 
 
 def test_running_builds_have_user_and_expected_end() -> None:

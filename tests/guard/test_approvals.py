@@ -103,21 +103,6 @@ def test_edited_approval_is_a_new_one() -> None:
     assert not plan.is_refused
 
 
-def test_approval_does_not_change_share_of_other_pools() -> None:
-    gone = {"old": 3, "other": 3}
-    workers = [
-        a_worker(name=f"debian-ci-{pool}-{n}", pool=pool)
-        for pool, count in gone.items()
-        for n in range(count)
-    ]
-    fleet = a_fleet_without_old(an_approval(count=3))
-
-    plan = planned(fleet, a_sim_world(*workers))
-
-    assert {action.pool for action in plan.actions} == {"old"}
-    assert {action.pool for action in plan.withheld} == {"other"}
-
-
 def test_approval_of_cost_guard_is_counted_in_machines() -> None:
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk", min=5, max=5)},

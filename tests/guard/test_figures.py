@@ -18,16 +18,6 @@ def test_pool_verdict_counts_only_unthrottled_actions() -> None:
     assert (verdict.delete, verdict.cost_after) == (20, Decimal("0.5"))
 
 
-def test_mode_observe_is_reported_with_its_key() -> None:
-    pool = a_pool_verdict(mode="observe", idle=2)
-    guarded = guard(a_sim_fleet(), a_plan(actions=creates(2), pools=(pool,)))
-
-    (result,) = guarded.guards
-    assert tells(result.because, "builders", "mode", "observe", "2 actions", "applied")
-    assert result.path == ("pools", "builders", "mode")
-    assert (result.count, result.of, result.withheld) == (2, 3, 2)
-
-
 def test_requests_withheld_by_two_guards_are_listed_by_guard() -> None:
     pools = (a_pool_verdict(pool="arm", mode="observe"), a_pool_verdict(busy=1))
     actions = (*creates(1, "arm"), *creates(2))
@@ -57,13 +47,3 @@ def test_refusal_across_pools_lists_an_approval_per_pool() -> None:
     assert (result.count, result.of, result.withheld) == (12, 36, 12)
     assert [f"pool: {name}, count: 3" in result.way_out for name in names] == [True] * 4
     assert result.way_out.count(" and - {guard: delete") == 3
-
-
-def test_pool_names_guard_that_delays_one_of_two_deletions() -> None:
-    fleet = with_guards(throttle={"delete": {"count": 1}})
-    two = tuple(a_delete(worker=f"debian-ci-builders-{n:04}", cause=Cause.DEMAND) for n in (1, 2))
-    pools = (a_pool_verdict(idle=2, delete=2, because="nothing waits"),)
-
-    (pool,) = guard(fleet, a_plan(actions=two, pools=pools)).pools
-
-    assert tells(pool.because, "1 machine")

@@ -6,11 +6,11 @@ import pytest
 
 from fleet.guard import guard
 from fleet.model.decisions import SizeReason
-from fleet.model.plan import Cause, Reason
+from fleet.model.plan import Cause
 from fleet.reconcile import reconcile
 from fleet.words.figures import waiting
 from fleet.words.pools import size_decision
-from tests.builders import a_create, a_plan, a_pool_verdict, a_request, a_sim_fleet, a_sim_world
+from tests.builders import a_plan, a_pool_verdict, a_request, a_sim_fleet, a_sim_world
 from tests.builders.guarding import creates, drains, with_guards
 from tests.builders.sentences import tells
 
@@ -113,13 +113,3 @@ def test_request_is_unserved_when_its_machine_is_withheld() -> None:
     assert (pool.served, pool.create) == (1, 1)
     assert tells(pool.because, "1", "2", "2")
     assert re.findall(r"\d+", waiting(plan)) == ["3", "1"]
-
-
-def test_withheld_machines_without_requests_are_only_withheld() -> None:
-    warm = a_create(serves=(), reason=Reason.BELOW_SPARE)
-    size = (size_decision(SizeReason.SPARE, "builders", 1, message="workers.spare is 1"),)
-    pools = (a_pool_verdict(create=1, mode="observe", decisions=size),)
-
-    (pool,) = guard(a_sim_fleet(), a_plan(actions=(warm,), pools=pools)).pools
-
-    assert tells(pool.because, "workers.spare", "guard", "1")

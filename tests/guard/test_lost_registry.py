@@ -1,10 +1,8 @@
 """What is done when a registry no longer knows workers that had registered: it is refused."""
 
-import pytest
-
 from fleet.guard import guard
 from fleet.model.facts import Attempt, Listing, MachineState, Request, World
-from fleet.model.plan import Cause, Delete, Plan, Reason, Release
+from fleet.model.plan import Delete, Plan, Reason, Release
 from fleet.reconcile import reconcile
 from tests.builders import (
     NOW,
@@ -53,16 +51,6 @@ def test_possibly_unseen_workers_are_not_recreated() -> None:
     assert {action.action for action in plan.withheld} == {"create", "delete"}
 
 
-def test_few_lost_registrations_are_deleted_and_replaced() -> None:
-    plan = plan_of(forgetful(*tries(), known=9), min=10, spare=0)
-
-    done = [(action.action, action.reason, action.cause) for action in plan.actions]
-    assert done == [
-        ("create", Reason.BELOW_MIN, Cause.CONFIG),
-        ("delete", Reason.REGISTRATION_LOST, Cause.KNOWLEDGE),
-    ]
-
-
 def test_stopped_machine_is_deleted_after_lost_registration() -> None:
     off = with_machines(forgetful(*tries(), known=9), NAMES[9], state=MachineState.STOPPED)
 
@@ -71,14 +59,6 @@ def test_stopped_machine_is_deleted_after_lost_registration() -> None:
     assert isinstance(action, Delete)
     assert (action.worker, action.reason) == (NAMES[9], Reason.REGISTRATION_LOST)
     assert tells(action.because, "revoked")
-
-
-@pytest.mark.parametrize("result", ["starting", "failed"])
-def test_unregistered_machines_are_deleted_by_demand(result: str) -> None:
-    plan = plan_of(forgetful(*tries(result)))
-
-    assert not plan.is_refused
-    assert reason_of(plan, FIRST) is Reason.BOOT_FAILED
 
 
 def test_machine_older_than_all_attempts_counts_as_registered() -> None:

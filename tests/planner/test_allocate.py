@@ -116,24 +116,6 @@ def test_unreachable_limit_joins_no_components() -> None:
     assert len([*components(groups, places, [a_limit(3, CHEAP, DEAR)])]) == 1
 
 
-def test_older_request_of_rank_is_served_when_all_else_is_equal() -> None:
-    young, old = a_group("young", 9, CHEAP, DEAR), a_group("old", 2, CHEAP)
-    requests = tuple(
-        r._replace(order=(0, 0, "q", -nth, r.key, 1)) for nth, r in enumerate(old.requests, 1)
-    )
-    old = replace(old, requests=requests)
-
-    allocation = solved(
-        [a_place(CHEAP, "1"), a_place(DEAR, "1")],
-        [young, old],
-        a_limit(3, CHEAP),
-        a_limit(6, DEAR),
-    )
-
-    assert {"old1", "old2"} <= {r.key for served in allocation.served.values() for _, r in served}
-    assert sorted(allocation.unserved) == ["young8", "young9"]
-
-
 def test_limits_join_only_groups_they_count() -> None:
     places = {key: a_place(key) for key in (CHEAP, DEAR, "third/m/on-demand")}
     groups = [a_group("a", 2, CHEAP), a_group("b", 2, DEAR), a_group("c", 2, "third/m/on-demand")]

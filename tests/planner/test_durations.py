@@ -213,16 +213,3 @@ def test_explanation_has_end_and_cost_per_place() -> None:
     ]
     assert [p.end for p in found.places] == [begin + timedelta(seconds=n) for n in (DAY, 3 * HOUR)]
     assert found.expected is not None
-
-
-def test_explanation_names_pool_that_misses_the_deadline() -> None:
-    fleet = two_sizes([{"takes": "55h", "machine": "norm"}], "48h")
-    world = a_sim_world(requests=(a_request(id="1", task="sbuild"),))
-
-    found = explain_request(fleet, world, guard(fleet, reconcile(fleet, world)), "1")
-
-    assert found is not None
-    assert [(p.pool, p.seconds, p.deadline, p.is_late) for p in found.places] == [
-        ("normal", 55 * HOUR, 48 * HOUR, True),
-        ("powerful", found.places[1].seconds, 48 * HOUR, False),
-    ]

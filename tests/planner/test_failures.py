@@ -120,16 +120,6 @@ def test_option_closes_by_its_latest_attempts(results: str, words: list[str] | N
     assert closed(*tries) == closed(*reversed(tries))
 
 
-def test_first_out_of_stock_reply_closes_the_option() -> None:
-    assert tells(
-        closed(an_attempt(result=OUT, at=ago(minutes=1))),
-        "desk",
-        "ccx33",
-        "in 1 run",
-        "2026-11-21 08:02:00 UTC",
-    )
-
-
 def test_failure_leaves_other_types_markets_and_pools_open() -> None:
     out = an_attempt(result=OUT, at=ago(minutes=1))
 

@@ -1,10 +1,7 @@
 """What becomes of creations that an apply was killed in, when their pool has changed since."""
 
-from decimal import Decimal
-
 import pytest
 
-from fleet.guard import guard
 from fleet.model.facts import Machine, MachineState, Stack, World
 from fleet.model.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
@@ -15,7 +12,6 @@ from tests.builders import (
     a_sim_fleet,
     a_sim_world,
     a_stack,
-    a_worker,
     ago,
     an_attempt,
     some_inputs,
@@ -72,25 +68,6 @@ def test_finished_creation_has_the_same_bytes_in_any_order_of_labels() -> None:
     one, other = (reconcile(a_sim_fleet(), world).model_dump_json() for world in worlds)
 
     assert one == other
-
-
-def test_existing_machine_is_recorded_when_its_pool_drains() -> None:
-    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", mode="drain")})
-    listing = a_listing(a_machine(), workers=(a_worker(busy=True),))
-    world = a_sim_world(providers={"desk": listing}, stacks={"builders": begun(FIRST)})
-
-    plan = reconcile(fleet, world)
-
-    assert actions_of(plan) == [("create", FIRST, Reason.INTERRUPTED)]
-
-
-def test_deleting_record_without_machine_saves_no_cost() -> None:
-    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", mode="drain")})
-
-    plan = guard(fleet, reconcile(fleet, unmade(FIRST)))
-
-    assert [action.worker for action in plan.actions] == [FIRST]
-    assert (plan.cost_before, plan.cost_after) == (Decimal(0), Decimal(0))
 
 
 def a_made_machine(**overrides: object) -> Machine:

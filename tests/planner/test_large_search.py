@@ -62,27 +62,6 @@ def test_proof_names_rounding_as_the_cause_of_a_gap() -> None:
     assert 1.001 * proof.bound < proof.cost < 1.02 * proof.bound
 
 
-def test_large_component_weighs_each_request_by_its_own_cost() -> None:
-    near, far = "a/m/on-demand", "b/m/on-demand"
-    places = {
-        near: Place(near, "a", makes=True, setup=Decimal(1)),
-        far: Place(far, "b", makes=True, setup=Decimal(2)),
-    }
-    requests = [Ordered((0, 0, "q", n, f"g{n}", n), key=f"g{n}", seconds=600) for n in range(2)]
-    groups = [
-        RequestGroup(
-            "g0", (0,), (requests[0],), {near: Fit(1.0, Decimal(1)), far: Fit(0.5, Decimal(1))}
-        ),
-        RequestGroup(
-            "g1", (0,), (requests[1],), {near: Fit(1.0, Decimal(3)), far: Fit(1.0, Decimal(1))}
-        ),
-    ]
-
-    allocation = allocate(groups, places, (), exact=0)
-
-    assert allocation.proof.cost == pytest.approx(5)
-
-
 # Rounding alone serves too few at the last three.
 @pytest.mark.parametrize("seed", [*range(10), 12, 13, 17])
 def test_large_component_is_served_nearly_as_by_the_exact_search(seed: int) -> None:

@@ -16,8 +16,6 @@ from fleet.schema.model import Fleet, Pool
 from tests.builders import a_fleet, a_listing, a_pool, a_stack, a_world, some_inputs
 from tests.builders.sentences import tells
 
-NETWORK = {"vpc": "vpc-0a1b", "subnet": "subnet-0a1b"}
-
 
 def at_aws(machine: Any = "c7a.8xlarge", **keys: object) -> Fleet:  # noqa: ANN401 - as in fleet.yaml
     provider = {"kind": "aws", "region": "eu-central-1", **keys}
@@ -71,20 +69,6 @@ def test_new_launch_template_outdates_only_machines_of_older_ones() -> None:
 
     assert made_without(world, "amazon", [part.key]) == 1
     assert made_without(world, "amazon", []) == 0
-
-
-@pytest.mark.parametrize("change", [{"network": NETWORK}, {"key_pair": "ops"}])
-def test_launch_template_changes_when_content_changes(change: dict[str, object]) -> None:
-    (one,), (two,) = (parts_of(each, "amazon") for each in (at_aws(), at_aws(**change)))
-    assert one.name != two.name
-
-
-def test_change_of_ssh_access_outdates_no_machine() -> None:
-    opened = at_aws(ssh_from=["192.0.2.0/24"])
-
-    (one,), (two,) = (parts_of(each, "amazon") for each in (at_aws(), opened))
-    assert one.name == two.name
-    assert two.inputs["ssh_from"] == ["192.0.2.0/24"]
 
 
 @pytest.mark.parametrize(

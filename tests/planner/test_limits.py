@@ -79,9 +79,6 @@ def test_ineffective_target_wait_is_reported() -> None:
     assert tells(warning.message, "target_wait", "builders", "5")
 
 
-PATH = ("tags", POWER, "limits")
-
-
 def decided(*workers: Worker, requests: tuple[Request, ...] = (), **limits: object) -> Plan:
     """Return the plan where a tag of giants has these limits."""
     return reconcile(powerful(limits=limits), a_sim_world(*workers, requests=requests))
@@ -93,13 +90,6 @@ def asked(number: int, who: str | None) -> Request:
 
 def figures(plan: Plan) -> list[tuple[str | None, int, int, int]]:
     return [(each.who, each.in_use, each.given, each.waiting) for each in plan.limits]
-
-
-def test_total_limit_has_no_payer() -> None:
-    plan = decided(a_busy_giant(1, requester="eve"), requests=(asked(1, "ada"),), total=1)
-
-    assert figures(plan) == [(None, 1, 0, 1)]
-    assert plan.limits[0].path == (*PATH, "total")
 
 
 def test_limit_verdict_includes_payer_without_requests() -> None:
@@ -119,11 +109,3 @@ def test_work_of_unknown_owner_counts_for_each() -> None:
     )
 
     assert figures(plan) == [("ada", 2, 1, 0)]
-
-
-def test_work_without_the_tag_does_not_count_to_its_limit() -> None:
-    plan = decided(
-        a_busy_giant(1, required=("other",), requester="ada"), per={"submitter": 1}, total=1
-    )
-
-    assert plan.limits == ()

@@ -33,18 +33,6 @@ def holding_one(**overrides: object) -> dict[str, object]:
     } | overrides
 
 
-def test_figures_are_known_when_all_sources_were_read() -> None:
-    plan = reconcile(a_sim_fleet(), a_world(providers={"desk": a_listing(workers=())}))
-
-    assert (pool_of(plan).not_known, plan.unread) == ((), ())
-
-
-def test_machines_and_cost_are_unknown_when_provider_is_unread() -> None:
-    plan = reconcile(a_sim_fleet(), a_world(providers={"desk": SILENT}))
-
-    assert pool_of(plan).not_known == ("machines", "workers", "cost")
-
-
 def test_figures_without_stacks_are_unknown_until_a_machine_is_listed() -> None:
     fleet = a_sim_fleet()
     for machines, unknown in (((), ("machines", "workers", "cost")), ((a_machine(),), ())):
@@ -52,12 +40,6 @@ def test_figures_without_stacks_are_unknown_until_a_machine_is_listed() -> None:
         plan = reconcile(fleet, a_world(providers={"desk": listing}, stacks=SILENT))
 
         assert (pool_of(plan).machines, pool_of(plan).not_known) == (len(machines), unknown)
-
-
-def test_plan_names_unread_queue() -> None:
-    world = a_world(queues={"debian": a_reading().altered(demand=SILENT)})
-
-    assert reconcile(a_fleet(), world).unread == ("debian",)
 
 
 def test_work_of_workers_is_unknown_without_registry() -> None:

@@ -5,10 +5,9 @@ from datetime import date, timedelta
 import pytest
 
 from fleet.guard import guard
-from fleet.model.facts import PriceList, Unknown, World
+from fleet.model.facts import PriceList, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Notice, Plan
-from fleet.planner.notices import find_notices
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_fleet, a_world, ago
@@ -42,17 +41,6 @@ def test_end_of_allow_list_rule_is_announced_a_month_before(days: int, *, given:
 
     assert [each.kind for each in found] == ["allow-list"] * given
     assert [each.path for each in found] == [("powerful", 0)] * given
-
-
-def test_end_of_rule_is_announced_once_more_in_last_week() -> None:
-    fleet = a_fleet(powerful=[RULE | {"expires": in_days(40)}])
-    keys = []
-    for day in range(45):
-        world = a_world(time=NOW + timedelta(days=day))
-        keys += [each.key for each in find_notices(fleet, world, ()) if each.kind != "prices"]
-
-    assert len(keys) == 31
-    assert len(set(keys)) == 2
 
 
 @pytest.mark.parametrize(
@@ -127,9 +115,3 @@ def test_overdue_image_build_is_announced_once(
     assert [each.kind for each in found] == ["image"] * given
     if given:
         assert found[0].key == later[0].key
-
-
-def test_unreadable_images_cause_no_notice() -> None:
-    fleet = a_fleet(images={"trixie": RECIPE})
-
-    assert not notices_of(fleet, a_world(images=Unknown(unknown="no store")))

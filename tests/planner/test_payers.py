@@ -19,7 +19,6 @@ from tests.builders import (
     a_listing,
     a_machine,
     a_pool,
-    a_request,
     a_sim_fleet,
     a_sim_world,
     a_stack,
@@ -152,18 +151,6 @@ def test_machines_of_unread_provider_are_paid_by_their_payers() -> None:
 
     assert paid(fleet, silent) == {"x": 3}
     assert [(each.machine, each.team) for each in charged.payers] == [(NAME, "x")]
-
-
-def test_planned_machine_has_payer_of_its_requests() -> None:
-    fleet = a_billed_fleet(max=2)
-    requests = [a_request(id="1", scope="debian", team="x", owner="ann", required=(), count=2)]
-    world = a_sim_world(requests=tuple(requests))
-    plan = reconcile(fleet, world)
-    creates = [each for each in plan.actions if isinstance(each, Create)]
-
-    payers = [*payers_of(fleet, world, take_inventory(fleet, world), creates)]
-
-    assert [(p.scope, p.team, p.owner) for p in payers] == [("debian", "x", "ann")] * 2
 
 
 def test_machine_created_for_min_has_its_pool_as_payer() -> None:

@@ -1,9 +1,7 @@
 """What is said of a pool that fell back to the version before: it is judged by that one."""
 
-from datetime import UTC, datetime
 from decimal import Decimal
 
-from fleet.explain.values import Explanation
 from fleet.guard import guard
 from fleet.model.facts import Worker, World
 from fleet.model.images import ImageVersion
@@ -14,8 +12,6 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago, an_attempt
 from tests.builders.budgeting import MACHINE, a_ledger, accounts
-from tests.builders.explaining import explain_request
-from tests.builders.sentences import tells
 
 GUARDS = {"boot_failures": {"stop_after": 2, "of_last": 3, "fall_back": "previous-image"}}
 
@@ -65,26 +61,6 @@ def dead_but_asked(
     """Return a world in which the newest version is dead, and a request asks for a tag."""
     world = a_sim_world(*workers, requests=(a_request(required=(asks,)),))
     return dead(*images, queues=world.queues, providers=world.providers, stacks=world.stacks)
-
-
-def answer_about(world: World) -> Explanation:
-    fleet = a_fleet_that_falls_back()
-    answer = explain_request(fleet, world, guard(fleet, reconcile(fleet, world)), "101")
-    assert answer is not None
-    return answer
-
-
-def test_explanation_uses_tags_of_booted_version() -> None:
-    answer = answer_about(dead_but_asked(*versions((), ("big",))))
-
-    assert answer.never
-    assert [tells(each.because, "builders", "big") for each in answer.reasons] == [True]
-    wait, edit = answer.suggestions
-    assert wait.wait is not None
-    assert wait.wait.until == datetime(2026, 11, 22, 7, 20, tzinfo=UTC)
-    assert [(each.path, each.new) for each in edit.changes] == [
-        (("pools", "builders", "provides"), "[big]")
-    ]
 
 
 def test_pool_reserves_no_idle_time_when_booted_version_is_on_demand() -> None:

@@ -50,15 +50,6 @@ def test_run_is_not_matched_to_uncreated_machine(result: str) -> None:
     assert by_type([ran(3, 700)], attempts) == (found(700, kind="ccx33"),)
 
 
-def test_runs_are_separate_per_package() -> None:
-    runs = [ran(3, 700), ran(2, 7, package="hello")]
-
-    assert by_type(runs, [made("ccx33", 9)]) == (
-        found(700, kind="ccx33"),
-        found(7, kind="ccx33", package="hello"),
-    )
-
-
 def test_only_latest_of_many_runs_are_kept() -> None:
     runs = [FinishedRun("sbuild", "hello", "m-1", NOW, 1), *[ran(2, 5, package="hello")] * 1200]
 

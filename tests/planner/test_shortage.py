@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from fleet.model.facts import Unknown, World
+from fleet.model.facts import World
 from fleet.model.plan import Unserved
 from fleet.planner.shortfall import Shortfalls
 from fleet.reconcile import reconcile
@@ -103,16 +103,6 @@ def test_limit_is_recorded_with_its_figures_when_it_blocks() -> None:
     assert this.until == ago(minutes=-60)
 
 
-def test_budget_below_one_build_is_recorded_without_an_end() -> None:
-    fleet = fleet_with(machine=MACHINE, budget={"per_hour": "0.50 EUR"})
-
-    unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=a_ledger()))
-
-    assert {each.until for each in unserved.blocked} == {None}
-    assert all(each.is_above_budget for each in unserved.blocked)
-    assert unserved.is_lasting(())
-
-
 def test_build_above_the_budget_is_recorded_without_an_end() -> None:
     fleet = fleet_with(machine=MACHINE, budget={"per_month": "5 EUR"})
     long, short = (
@@ -130,16 +120,6 @@ def test_full_pool_is_recorded_as_short_of_one_machine() -> None:
 
     assert (blocked.left, blocked.needed) == (Decimal(0), Decimal(1))
     assert blocked.until is None
-
-
-def test_unknown_budget_is_recorded_without_figures() -> None:
-    fleet = fleet_with(machine=MACHINE, budget={"per_hour": "0.50 EUR"})
-
-    blocked, *_ = unserved_in(
-        fleet, a_sim_world(requests=WAITING, ledger=Unknown(unknown="gone"))
-    ).blocked
-
-    assert blocked.left is None
 
 
 def test_shortage_of_stock_is_recorded_with_its_next_attempt() -> None:

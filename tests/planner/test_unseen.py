@@ -12,7 +12,6 @@ from tests.builders import (
     a_request,
     a_sim_fleet,
     a_stack,
-    a_worker,
     a_world,
     some_inputs,
 )
@@ -49,22 +48,6 @@ def planned(fleet: Fleet, world: World) -> Plan:
 
 def bought(plan: Plan) -> int:
     return sum(isinstance(action, Create) for action in plan.actions)
-
-
-def test_unseen_busy_machine_serves_no_other_request() -> None:
-    workers = (a_worker(name=FIRST, busy=True), a_worker(name=SECOND))
-
-    plan = planned(a_fleet_of_two(), a_dark_world(waiting=2, workers=workers))
-
-    assert bought(plan) == 1
-
-
-def test_unseen_draining_machine_serves_no_request() -> None:
-    workers = (a_worker(name=FIRST, draining=True), a_worker(name=SECOND))
-
-    plan = planned(a_fleet_of_two(), a_dark_world(waiting=2, workers=workers))
-
-    assert bought(plan) == 1
 
 
 def test_pool_unknown_to_all_sources_counts_as_its_max() -> None:

@@ -31,15 +31,6 @@ def names(*budgets: BudgetVerdict) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in rows(*budgets)]
 
 
-def test_plan_text_shows_spent_and_remaining_budget() -> None:
-    text = plan_to_text(plan_with(a_budget_verdict()), colour=False)
-
-    assert (
-        "Budgets                          when   spent  reserved  planned  left      limit\n"
-        "  pools.builders.budget.per_day  today   3.50      1.50     1.00  4.00  10.00 EUR\n"
-    ) in text
-
-
 def test_unknown_spending_is_never_shown_as_zero() -> None:
     plan = plan_with(SILENT)
 
@@ -82,12 +73,3 @@ def test_markdown_and_pages_have_every_budget_in_order() -> None:
     assert re.findall(r'"row">budgets\.b(\d+)\.', page) == [str(n) for n in range(100)]
     assert "<details><summary>Budgets</summary>" in text
     assert "… and" not in text
-
-
-def test_status_and_site_show_budgets() -> None:
-    plan = plan_with(a_budget_verdict())
-
-    assert "pools.builders.budget.per_day  today" in status_to_text(plan, colour=False)
-    page = site(Shown(plan))["index.html"]
-    assert '<th scope="row">pools.builders.budget.per_day</th>' in page
-    assert '<td data-label="Left" class="number">4.00</td>' in page

@@ -156,6 +156,13 @@ def test_sensitive_edits_beyond_a_screen_are_counted_and_in_markdown() -> None:
     assert re.findall(r"providers\.p(\d+)\.new", markdown) == [str(n) for n in range(45)]
 
 
+def test_builds_beyond_a_report_are_counted_in_every_form() -> None:
+    builds = [BUILDS[0].altered(name=f"build{n}") for n in range(30)]
+
+    assert tells(in_text(a_change(builds=builds)), "… and 20 more", "JSON")
+    assert tells(plan_to_markdown(a_plan(), a_change(builds=builds)), "… and 20 more", "JSON")
+
+
 def test_uncomparable_base_is_reported_in_each_form() -> None:
     reason = Unknown(unknown="base.yaml: cannot be read: there is no such file or directory")
 

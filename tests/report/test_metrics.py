@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from fleet.guard import guard
-from fleet.model.facts import Unknown
 from fleet.model.history import LastRun
 from fleet.model.orders import Freeze, Hold
 from fleet.model.plan import Plan
@@ -205,13 +204,3 @@ def test_next_expiry_is_end_of_last_day(days: Iterable[str], end: datetime | Non
     metrics = metrics_of(fleet, a_plan())
 
     assert metrics.get(("fleet_expiry_timestamp_seconds", "approval")) == (end and end.timestamp())
-
-
-def test_unknown_world_has_metrics() -> None:
-    silent = Unknown(unknown="no answer")
-    world = a_world(providers={"hetzner": silent}, stacks=silent, ledger=silent, runs=silent)
-    fleet = a_fleet()
-
-    metrics = metrics_of(fleet, guard(fleet, reconcile(fleet, world)), world=world)
-
-    assert metrics["fleet_sources_unknown",] > 0

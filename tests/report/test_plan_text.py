@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.builders import a_create, a_drain, a_plan, a_pool_verdict, an_unserved
+from tests.builders import a_create, a_plan, a_pool_verdict, an_unserved
 from tests.builders.sentences import tells
 from tests.builders.telling import a_telling_plan
 from tests.report.conftest import Golden
@@ -14,13 +14,6 @@ PLANS = sorted((Path(__file__).parents[1] / "plans").glob("*/plan.txt"))
 
 def test_plan_text_matches_golden_file(golden: Golden) -> None:
     golden("plan.txt", plan_to_text(a_telling_plan(), colour=False))
-
-
-def test_unserved_requests_are_between_changes_and_pools() -> None:
-    text = plan_to_text(a_telling_plan(), colour=False)
-
-    waits = text.index("no pool provides worker:build-arch:riscv64")
-    assert text.index("\nChanges\n") < waits < text.index("\nPools ")
 
 
 def test_lines_of_a_plan_fit_100_columns() -> None:
@@ -58,30 +51,6 @@ def test_equal_creations_are_three_lines_and_a_count() -> None:
         )
     assert [tells(line, "197", "+23.6400 EUR/h") for line in shown[3:]] == [True]
     assert text.count("[requests-wait]") == 4
-
-
-def test_drains_with_different_figures_are_listed_separately() -> None:
-    drains = [
-        a_drain(worker=f"debian-ci-builders-{number:04}", because=f"idle for {number} h")
-        for number in range(2, 9)
-    ]
-
-    text = plan_to_text(a_plan(actions=drains), colour=False)
-
-    (said,) = re.findall(r"(?m)^    ~ (?:.|\n)*\[idle-too-long\]$", text)
-    lines = said.splitlines()
-    for number in (2, 3, 4):
-        assert lines.pop(0) == f"    ~ drain  debian-ci-builders-000{number}"
-        assert lines.pop(0) == f"        idle for {number} h [idle-too-long]"
-    assert [tells(line, "    ~ ", "4", "[idle-too-long]") for line in lines] == [True]
-
-
-def test_request_is_named_once() -> None:
-    create = a_create(because="request 101 waits and no free worker fits it")
-
-    text = plan_to_text(a_plan(actions=(create,)), colour=False)
-
-    assert text.count("101") == 1
 
 
 def test_empty_pools_are_counted() -> None:

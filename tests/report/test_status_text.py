@@ -48,6 +48,16 @@ def test_inactive_workers_are_only_counted() -> None:
     assert tells(text, "1 inactive worker")
 
 
+def test_unread_workers_are_not_shown_as_none() -> None:
+    plan = a_plan(unknown=("stacks are unknown: there is no store",))
+
+    assert not status_to_text(plan, colour=False).endswith("\nNo workers.\n")
+
+
+def test_empty_fleet_is_reported(golden: Golden) -> None:
+    golden("status-empty.txt", status_to_text(a_plan(), colour=False))
+
+
 def test_status_hides_empty_pools_but_no_unread_pool() -> None:
     empty = [a_pool_verdict(pool=f"empty-{n}", busy=0) for n in range(13)]
     unread = a_pool_verdict(pool="lost", busy=0, not_known=("machines", "workers"))

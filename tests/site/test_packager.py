@@ -14,7 +14,6 @@ from fleet.model.facts import Request, Unknown, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.site.files import Shown, site
-from fleet.words.waiting import describe_price
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.sentences import tells
 
@@ -266,11 +265,6 @@ def test_page_names_the_checked_edits_when_none_helps() -> None:
     assert "earlier" not in page
 
 
-def test_price_of_a_suggestion_is_visible(second: str) -> None:
-    assert tells(read(second), "from 1 to 2: starts about", "earlier (last choice)")
-    assert tells(describe_price(2, is_last=False, is_guard=True), "check, 2 other builds would")
-
-
 @pytest.fixture(scope="module")
 def assumed() -> dict[str, str]:
     """Return pages of three builds that wait for work of an unknown user and duration."""
@@ -301,6 +295,14 @@ def test_contact_is_a_link_only_when_it_is_an_address() -> None:
     assert 'href="javascript' not in page
 
 
+def test_status_json_has_contacts_and_reason() -> None:
+    fleet = a_large_fleet()
+
+    files = a_site(fleet, a_sim_world(requests=(chromium(1),)))
+
+    assert all(text in files["status.json"] for text in (ADMINS, PORTERS, REASON))
+
+
 def test_every_build_is_found_by_package_user_and_id() -> None:
     work = {"task": "sbuild", "package": "zlib", "requester": "ben", "expected_seconds": 3600}
     worker = a_worker(busy=True, running="9", work={**work, "started_at": ago(minutes=10)})
@@ -317,15 +319,6 @@ def test_every_build_is_found_by_package_user_and_id() -> None:
         "~id/": ["9", "debian/1", "debian/2"],
     }
     assert tells(re.sub(r"<[^>]+>", " ", lists[""]), "zlib", "9", "ben", "08:50", worker.name)
-
-
-def test_every_waiting_request_has_a_page() -> None:
-    requests = tuple(a_request(id=str(n)) for n in range(1, 301))
-
-    files = a_site(a_sim_fleet(), a_sim_world(requests=requests))
-
-    assert all(f"-/status/requests/debian%2F{n}/index.html" in files for n in range(1, 301))
-    assert max(map(len, (page_of(files, n) for n in range(5, 301)))) < 8_000
 
 
 @pytest.mark.parametrize("contact", [None, ADMINS])
@@ -364,15 +357,3 @@ def test_late_requests_are_counted_by_their_prospect() -> None:
     assert tells(
         re.sub(r"<[^>]+>", " ", page), "3 requests: 1 starts within 1 h, 1 later, 1 never"
     )
-
-
-def test_rows_without_a_machine_count_no_request_that_gets_one() -> None:
-    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", max=1)})
-    requests = tuple(a_request(id=str(n)) for n in (1, 2, 3))
-
-    page = a_site(fleet, a_sim_world(requests=requests))["index.html"]
-
-    unserved = page[page.index('id="unserved"') : page.index('id="pools"')]
-    assert re.findall(r'row">(\d) request', unserved) == ["2"]
-    served = page[page.index('id="served"') :]
-    assert re.findall(r'row">(\d) request', served) == ["1"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fleet.explain.history import history_of
-from fleet.model.facts import Ledger, Unknown
-from fleet.model.plan import BudgetVerdict, PoolVerdict
+from fleet.model.facts import Ledger
+from fleet.model.plan import PoolVerdict
 from fleet.site.charges import money_of
 from fleet.site.files import Shown, site
 from fleet.site.versions import image_stories
@@ -192,23 +192,6 @@ def test_projected_excess_of_budget_is_shown() -> None:
 
     assert row[7] == "120.02"
     assert "20.02" in row[6]
-
-
-def test_unread_spending_is_unknown_on_pages() -> None:
-    budget = BudgetVerdict.model_validate(
-        {"budget": "all", "path": ("budgets", "all", "per_month"), "period": "month"}
-        | {"unit": "EUR", "limit": "9", "spent": "0", "reserved": "0", "planned": "0"}
-        | {"spent": {"unknown": "the store does not answer"}}
-    )
-    world = a_world(ledger=Unknown(unknown="the store does not answer"))
-    shown = Shown(a_plan(budgets=(budget,)), money=money_of(a_fleet(), world))
-
-    page = site(shown)[MONEY]
-
-    assert tells(page, '<p><span class="red">', "unknown", "the store does not answer")
-    row = cells(page, ">budgets.all.per_month</th>")
-    figures = ["unknown", "0.00", "0.00", "unknown", "9.00 EUR"]
-    assert row[:6] == ["this month", *figures]
 
 
 def test_payers_beyond_table_limit_share_a_row() -> None:

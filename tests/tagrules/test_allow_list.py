@@ -149,15 +149,6 @@ def test_dirs_apply_to_project_patterns() -> None:
     assert taken(fleet, "@a/d:pr:7/e/d") == []
 
 
-def test_kernel_rule_matches_only_the_kernel() -> None:
-    rule = {"match": "@asahi/kernel/.*(x86_64|aarch64)/kernel", "ask": ["x"], "dirs": True}
-    fleet = with_rules(rule)
-
-    assert taken(fleet, "@asahi/kernel/fedora-42-aarch64/kernel") == [0]
-    assert taken(fleet, "@asahi/kernel:pr:7/fedora-42-aarch64/kernel") == [0]
-    assert taken(fleet, "@asahi/kernel/fedora-42-aarch64/kernel-headers") == []
-
-
 def test_all_matching_rules_apply_in_order_of_file() -> None:
     fleet = with_rules(
         {"match": ".*/linux", "ask": ["a"]},

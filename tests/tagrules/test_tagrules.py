@@ -3,11 +3,9 @@
 import pytest
 
 from fleet.model.images import ImageVersion
-from fleet.model.plan import Create
-from fleet.reconcile import reconcile
 from fleet.tagrules.offers import offer_of_pool, offer_of_tags
 from fleet.tagrules.sources import newest_version
-from tests.builders import a_fleet, a_pool, a_request, a_sim_fleet, a_sim_world
+from tests.builders import a_fleet, a_sim_fleet
 
 
 @pytest.mark.parametrize(
@@ -32,27 +30,9 @@ def test_rule_for_a_prefix_applies_to_every_matching_tag(
     assert (tag in offer.exclusive, tag in offer.on_demand) == (meant, meant)
 
 
-def test_pool_on_demand_by_prefix_serves_no_other_requests() -> None:
-    fleet = a_sim_fleet(
-        tags={"class:*": {"on_demand": True}},
-        pools={"builders": a_pool(provider="desk", provides=["class:big"], spare=1)},
-    )
-
-    assert reconcile(fleet, a_sim_world(requests=(a_request(),))).is_quiet
-
-
 def a_version(number: str, **overrides: object) -> ImageVersion:
     defaults = {"image": "trixie", "version": number, "ids": {"desk": f"id-{number}"}}
     return ImageVersion.model_validate(defaults | overrides)
-
-
-def test_new_machine_boots_numerically_newest_version() -> None:
-    versions = (a_version("2026.10"), a_version("2026.9"), a_version("2026.2"))
-
-    plan = reconcile(a_sim_fleet(), a_sim_world(requests=(a_request(),), images=versions))
-
-    assert isinstance(plan.actions[0], Create)
-    assert plan.actions[0].inputs.image == "id-2026.10"
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,14 @@ CHROMIUM = {
 NOBODY: dict[str, list[str]] = {}
 
 
+def test_allow_list_rule_gives_ticket_the_tag_of_its_build() -> None:
+    ticket = a_ticket(1, tags=("arch_x86_64",), **CHROMIUM)
+
+    (given,) = judge(RULED, ticket, NOBODY, NOW.date()).given
+
+    assert (given.tag, given.path) == ("extra_powerful", ("powerful", 0))
+
+
 @pytest.mark.parametrize(
     ("build", "hint"),
     [({}, "--build"), (CHROMIUM | {"package": "bash"}, "praiskup/ping/fedora-43-x86_64/bash")],

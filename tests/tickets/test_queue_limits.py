@@ -8,7 +8,6 @@ from fleet.model.tickets import Ticket
 from fleet.reconcile import reconcile
 from fleet.tickets.desk import read_desk
 from tests.builders import NOW, a_listing, a_machine, a_stack, some_inputs
-from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, a_ticket_fleet, used
 
 MACHINE = "debian-ci-powerful-0001"
@@ -42,17 +41,6 @@ def planned(one: Sequence[Ticket], two: Sequence[Ticket]) -> Plan:
 
 def made(plan: Plan) -> int:
     return sum(isinstance(action, Create) for action in plan.actions)
-
-
-def test_machine_assigned_by_a_queue_counts_to_its_limit() -> None:
-    plan = planned([], [HELD, WAITS])
-
-    assert made(plan) == 0
-    assert [(each.path, each.in_use, each.given) for each in plan.limits] == [
-        (("queues", "two", "limits", "total"), 1, 0)
-    ]
-    ((block,),) = (unserved.blocked for unserved in plan.unserved)
-    assert tells(block.because, "limits.total", "1", "1")
 
 
 def test_machine_of_one_queue_does_not_count_to_limit_of_another() -> None:
