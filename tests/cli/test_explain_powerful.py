@@ -116,18 +116,6 @@ def test_figures_equal_those_of_explain_request(run_fleet: RunFleet, project: Pa
         assert abs(Decimal(ours) - Decimal(theirs)) <= Decimal("0.0001")
 
 
-def test_unused_rules_are_listed(run_fleet: RunFleet, project: Path) -> None:
-    found = explain(run_fleet, project, *PAST)
-
-    assert unused(found) == [1, 2]
-    assert found["is_long_enough"]
-    assert found["unused"][0]["place"].startswith("fleet.yaml:")
-    assert (found["unused"][0]["contact"], found["unused"][1]["task"]) == (
-        "@office",
-        "autopkgtest",
-    )
-
-
 @pytest.mark.parametrize(("days", "expected"), [(89, [1, 2]), (91, [0, 1, 2])])
 def test_rule_is_unused_when_its_last_build_is_90_days_old(
     run_fleet: RunFleet, project: Path, days: int, expected: list[int]

@@ -90,13 +90,6 @@ def test_help_refuses_an_unknown_topic_with_close_ones(
     assert tells(refused.stderr, close, "fleet help --list")
 
 
-def test_unknown_help_topic_names_pages_with_the_word(run_fleet: RunFleet) -> None:
-    refused = run_fleet("help", "powerful")
-
-    assert refused.returncode == 2
-    assert "allow-a-powerful-build" in refused.stderr
-
-
 def test_help_prints_complete_section_when_its_code_has_comments(run_fleet: RunFleet) -> None:
     page = (ROOT / "docs/how-to/run-as-a-service.md").read_text(encoding="utf-8")
     section = page[page.index("## The loop") : page.index("## What does it print?")]

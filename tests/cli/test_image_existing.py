@@ -15,13 +15,6 @@ def declare(trial: Trial, name: str, version: str = "") -> None:
     trial.write(fleet_yaml().replace(RECIPE, f"trixie: {{existing: {{desk: {name}}}{pin}}}"))
 
 
-def promote(trial: Trial, *names: str) -> None:
-    """Have each of these ids be promoted in turn."""
-    for name in names:
-        declare(trial, name)
-        trial.told("image", "promote", "trixie")
-
-
 def boots(trial: Trial, *results: tuple[str, str], pool: str = "builders") -> None:
     """Record how boots of images ended, the oldest first, a minute apart."""
     begin = datetime.now(UTC) - timedelta(hours=1)
@@ -77,16 +70,6 @@ def test_rollback_names_the_next_step_when_nothing_was_promoted(
 
     assert all(each in said for each in named)
     assert unnamed not in said
-
-
-def test_rollback_names_retired_version_when_one_exists(trial: Trial) -> None:
-    promote(trial, "golden-1", "golden-2")
-    trial.do("image", "rollback", "trixie")
-    (retired,) = (each for each, state in trial.versions().items() if state == "retired")
-
-    said = trial.told("image", "rollback", "trixie", code=4)
-
-    assert f"`fleet image promote trixie {retired}`" in said
 
 
 def surfaces(trial: Trial) -> dict[str, str]:

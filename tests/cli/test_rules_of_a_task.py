@@ -122,6 +122,20 @@ def test_explained_tags_are_those_of_the_task(
     assert [each["path"] for each in said.get("other_tasks", [])] == others
 
 
+def findings(run_fleet: RunFleet) -> set[tuple[str, str]]:
+    found = told(run_fleet, "validate")["findings"]
+    return {(each["rule"], ".".join(map(str, each["path"]))) for each in found}
+
+
+def test_validate_counts_only_names_of_the_task(run_fleet: RunFleet, project: Path) -> None:
+    write(project, rule(at_most=0), rule(task="autopkgtest", at_most=0))
+    record(project, "sbuild")
+
+    assert {path for rule, path in findings(run_fleet) if rule == "pattern-matches-much"} == {
+        "powerful.0.match"
+    }
+
+
 def change(run_fleet: RunFleet) -> dict[str, Any]:
     found: dict[str, Any] = told(run_fleet, "plan", "--base", "base.yaml")["change"]
     return found

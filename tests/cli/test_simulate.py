@@ -71,20 +71,6 @@ def test_simulate_uses_selected_part_of_history(recorded: Trial) -> None:
     assert found["before"] is None
 
 
-def test_simulation_page_has_plots_of_both_sides(recorded: Trial) -> None:
-    recorded.told(
-        *("simulate", "--history", HISTORY, "--against", "main.yaml", "--html", "page.html")
-    )
-
-    page = (recorded.folder / "page.html").read_text(encoding="utf-8")
-    names = ("waiting", "machines", "rate", "waits")
-    sides = [f"{name}-{side}-heading" for name in names for side in ("before", "after")]
-    assert [each for each in sides if f'id="{each}"' not in page] == []
-    assert page.count("<svg") >= len(sides)
-    assert "<script" not in page
-    assert "<b>ann" not in page
-
-
 @pytest.mark.parametrize(
     ("hours", "is_short"), [(23, True), pytest.param(24, False, marks=pytest.mark.slow)]
 )

@@ -1,11 +1,9 @@
 """`fleet status`: pools and workers, as text, JSON and pages."""
 
 import re
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
 
@@ -28,20 +26,6 @@ def test_status_pages_explain_each_request(trial: Trial, run_fleet: RunFleet) ->
 
 
 # whether anybody still runs apply
-
-
-def test_status_reports_runs_rarer_than_cadence(trial: Trial) -> None:
-    trial.write(fleet_yaml(more="cadence: 1s\n"))
-    store = trial.store()
-    now = datetime.now(UTC)
-    for minutes in (90, 60, 30):
-        began = now - timedelta(minutes=minutes)
-        store.record_run(started=began, ended=began, plan="p", outcome="{}")
-
-    _, said = trial.do("status")
-
-    assert tells(said, "late", "cadence", "1s", "3 runs", "30m")
-    assert tells(trial.do("plan")[1], "cadence", "1s", "3 runs", "30m")
 
 
 @pytest.mark.parametrize(

@@ -35,15 +35,6 @@ def explained(name: str, *ids: str, count: int = 1) -> tuple[str, tuple[str, ...
     return (explanation.name, explanation.facts) if explanation else None
 
 
-@pytest.mark.parametrize("name", ["a/b", "a#b", "#", "/", "a#1"])
-def test_request_with_odd_id_is_found(name: str) -> None:
-    found = explained(name, name)
-
-    assert found is not None
-    assert found[0] == f"debian/{name}"
-    assert found[1][0].startswith("task sbuild")
-
-
 def test_complete_name_precedes_similar_id() -> None:
     found = explained("debian/1", "debian/1", "1")
 
