@@ -51,6 +51,10 @@ def test_recorded_stack_that_is_missing_is_unknown() -> None:
     assert "--forget-stack debian-ci-b" in seen.unknown
 
 
+def test_stack_that_was_never_created_may_be_missing() -> None:
+    assert stack_seen(FakeEngine(), a_record(name=REF.name, pool="b", serial=0)) is None
+
+
 @pytest.mark.parametrize(
     ("record", "because"),
     [
