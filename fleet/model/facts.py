@@ -86,6 +86,10 @@ class BaseChange(Value):
 
 Cents = Annotated[Decimal, PlainSerializer(lambda amount: format(amount, "f"), return_type=str)]
 """An exact amount of money in the currency of fleet.yaml, as a string in JSON."""
+Spent = Annotated[Cents, Field(ge=-(10**9), le=10**9)]
+"""Money that machines have cost, so little that sums do not overflow."""
+Seconds = Annotated[int, Field(ge=-(10**15), le=10**15)]
+"""Time of many machines, so little that sums do not overflow."""
 
 
 class PayerShare(Value):
@@ -101,10 +105,10 @@ class PayerShare(Value):
 class Charge(PayerShare):
     """Machine time and money of one payer in one pool, for the current hour, day and month."""
 
-    seconds: tuple[int, int, int] = Field(
+    seconds: tuple[Seconds, Seconds, Seconds] = Field(
         description="Machine seconds in the current hour, day and month."
     )
-    money: tuple[Cents, Cents, Cents] = Field(
+    money: tuple[Spent, Spent, Spent] = Field(
         description="Money in the current hour, day and month."
     )
 
@@ -113,8 +117,8 @@ class LedgerEntry(PayerShare):
     """Machine time and money of one payer in one pool in one hour."""
 
     hour: Moment = Field(description="Start of the hour, in `money.time_zone`.")
-    seconds: int
-    money: Cents
+    seconds: Seconds
+    money: Spent
 
 
 class MachinePayer(PayerShare):

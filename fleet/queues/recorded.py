@@ -100,7 +100,7 @@ def _describe_error(error: ErrorDetails, recorded: object) -> str | None:
     for index, part in enumerate(parts):
         if isinstance(node, dict) and part in node:
             path, node = f"{path}.{part}", node[part]
-        elif isinstance(node, list) and isinstance(part, int):
+        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
             path, node = f"{path}[{part}]", node[part]
         elif error["type"] == "missing" and index == len(parts) - 1:
             path = f"{path}.{part}"

@@ -53,11 +53,11 @@ class Addresses(Targets):
         return {name: path for (name, _), path in self.workers.items()}
 
     def path_of(self, worker: WorkerVerdict) -> str:
-        """Return the path of a worker's page."""
-        return self.workers[_worker_key(worker)]
+        """Return the path of a worker's page; empty without a page."""
+        return self.workers.get(_worker_key(worker), "")
 
     def of_worker(self, worker: WorkerVerdict) -> str:
-        """Return the quoted path of a worker's page."""
+        """Return the quoted path of a worker's page; empty without a page."""
         return quoted(self.path_of(worker))
 
     def of_pool(self, name: str) -> str:
