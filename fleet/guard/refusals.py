@@ -350,6 +350,9 @@ def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
     ]
     ours = by_pool([a for a in judged if a.worker not in drained])
     unseen = by_pool([each for each in plan.releases if each.may_work])
+    demanded = Counter(
+        a.pool for a in leaving if a.cause is Cause.DEMAND and a.worker not in drained
+    )
     made = by_pool([a for a in actions if isinstance(a, Create)] if judged or unseen else ())
     # Removed pools without machines but with workers have no entry in the plan.
     gone = [
@@ -362,13 +365,14 @@ def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
             fleet.pools.get(verdict.pool), verdict, ours[verdict.pool]
         )
         lost = unseen.get(verdict.pool, [])
-        count = max(verdict.unwanted, len(going)) + len(lost)
-        left = max(verdict.unwanted - verdict.draining, len(going)) + len(lost)
+        unwanted = verdict.unwanted - demanded[verdict.pool]
+        count = max(unwanted, len(going)) + len(lost)
+        left = max(unwanted - verdict.draining, len(going)) + len(lost)
         if left > 0:
             # Lost data may hide existing workers: also withhold the creations that replace them.
             is_lost = _has_lost_data([*going, *lost])
             again = [a for a in made[verdict.pool] if is_lost and not is_begun(a)]
-            config = {Cause.CONFIG} if verdict.unwanted else set()
+            config = {Cause.CONFIG} if unwanted > 0 else set()
             causes = words.describe_causes({*map(_cause_of, [*going, *lost]), *config})
             yield _PoolCase(verdict, count, left, [*going, *lost], causes, again, unseen=len(lost))
 
