@@ -290,10 +290,10 @@ def explain_returned(*, reusable: bool) -> str:
     return f"its ticket ended and no other may use this machine: {rule}"
 
 
-def explain_reuse_over(idle: int, opportunity: int) -> str:
+def explain_reuse_over(idle: int, key: str, most: int) -> str:
     """State for how many seconds no ticket of a machine's sandbox came, and the limit."""
-    since, most = write_duration(idle), write_duration(opportunity)
-    return f"no ticket of its sandbox came for {since}, reuse.opportunity is {most}"
+    since, limit = write_duration(idle), write_duration(most)
+    return f"no ticket of its sandbox came for {since}, reuse.{key} is {limit}"
 
 
 def explain_no_reuse(reason: str) -> str:
@@ -301,10 +301,9 @@ def explain_no_reuse(reason: str) -> str:
     return f"its ticket ended and `reuse` no longer allows another: {reason}"
 
 
-def explain_sandbox(opportunity: int) -> str:
+def explain_sandbox(key: str, most: int) -> str:
     """State for how many seconds a machine is kept for the next ticket of its sandbox."""
-    held = write_duration(opportunity)
-    return f"kept for the next ticket of its sandbox, reuse.opportunity is {held}"
+    return f"kept for the next ticket of its sandbox, reuse.{key} is {write_duration(most)}"
 
 
 def explain_busy_orphan(ticket: str | None) -> str:

@@ -152,15 +152,13 @@ class ReturnedMachine(LifeRule):
         reuse = life.pool.reuse if life.pool else None
         if reuse is None or not life.in_sandbox:
             return None
-        held, age = reuse.opportunity, reuse.max_age
-        if age is not None and age < held:
-            return LifeLimit("idle", age, ("reuse", "max_age"))
-        return LifeLimit("idle", held, ("reuse", "opportunity"))
+        key, most = _limit_idle_time(reuse)
+        return LifeLimit("idle", most, ("reuse", key))
 
     def apply(self, pool_plan: PoolPlan) -> None:
         """Delete machines that no request uses and that waited for a sandbox too long.
 
-        `reuse.opportunity` is the limit. Keep a machine for its paid time.
+        Keep a machine for its paid time.
         """
         reuse = pool_plan.pool.reuse if pool_plan.pool else None
         if reuse is None or pool_plan.unwanted:
@@ -175,7 +173,7 @@ class ReturnedMachine(LifeRule):
             if not because:
                 if pool_plan.can_scale_down and is_in_sandbox(pool_plan.fleet, unit):
                     pool_plan.keep(
-                        unit, Reason.IDLE_RECENTLY, lives.explain_sandbox(reuse.opportunity)
+                        unit, Reason.IDLE_RECENTLY, lives.explain_sandbox(*_limit_idle_time(reuse))
                     )
             elif paid and short <= 0:
                 pool_plan.keep(unit, Reason.PAID_FOR, lives.join(because, paid))
@@ -193,9 +191,16 @@ def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
     if not is_desk or unit.worker is None or not unit.worker.uses or unit.since is None:
         return ""
     idle = int((pool_plan.world.time - unit.since).total_seconds())
-    if idle < reuse.opportunity:
-        return ""
-    return lives.explain_reuse_over(idle, reuse.opportunity)
+    key, most = _limit_idle_time(reuse)
+    return lives.explain_reuse_over(idle, key, most) if idle >= most else ""
+
+
+def _limit_idle_time(reuse: Reuse) -> tuple[str, int]:
+    """Return the key of `reuse` that limits the idle time, and its seconds."""
+    age = reuse.max_age
+    if age is not None and age < reuse.opportunity:
+        return "max_age", age
+    return "opportunity", reuse.opportunity
 
 
 class DrainedWorker(LifeRule):
