@@ -81,7 +81,7 @@ def missing(programs: Iterable[str]) -> str:
     absent = [program for program in programs if find(program) is None]
     if not absent:
         return ""
-    packages = " ".join(dict.fromkeys(PACKAGES[program] for program in absent))
+    packages = " ".join(dict.fromkeys(PACKAGES.get(program, program) for program in absent))
     return f"this computer lacks {', '.join(absent)}; on Debian: apt install {packages}"
 
 

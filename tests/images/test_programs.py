@@ -107,6 +107,9 @@ def test_missing_programs_are_named_with_their_packages(
 
     told = "this computer lacks setpriv, unshare; on Debian: apt install util-linux"
     assert missing(["setpriv", "unshare"]) == told
+    assert missing(["nosuch-tool"]).endswith(
+        "lacks nosuch-tool; on Debian: apt install nosuch-tool"
+    )
     with pytest.raises(FleetError, match="lacks mcopy"):
         need("mcopy")
 
