@@ -30,12 +30,11 @@ from fleet.ports import Since, WebPage
 from fleet.schema.findings import Path
 from fleet.site.charges import WEEK, RecentCharges, money_of
 from fleet.site.files import Shown, site
+from fleet.site.history import RECORDED
 from fleet.site.pages import queue_page
 from fleet.site.versions import image_stories
 from fleet.state.files import LocalFiles
 from fleet.state.store import Store
-
-_RECORDED = Unknown(unknown="a recorded world holds no history")
 
 
 def shown_of(decision: PlanResult, store: Store | None) -> Shown:
@@ -57,8 +56,8 @@ def shown_of(decision: PlanResult, store: Store | None) -> Shown:
             for key in explained
             if (found := case.find(key)) and (page := queue_page(fleet, key, found[0]))
         },
-        history=_RECORDED,
-        log=_RECORDED,
+        history=RECORDED,
+        log=RECORDED,
         money=money_of(fleet, world),
         images=image_stories(fleet, world, plan),
         attempts=attempts_of(fleet, world),

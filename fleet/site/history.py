@@ -8,6 +8,7 @@ from fleet.model.facts import Unknown
 from fleet.model.history import NANO
 from fleet.report.document import (
     Fold,
+    Line,
     Plots,
     Section,
     Style,
@@ -18,6 +19,16 @@ from fleet.report.document import (
 )
 from fleet.report.plots import Key, Panel, Plot, stacked, stepped
 from fleet.words import figures as words
+
+RECORDED = Unknown(unknown="A recorded world holds none.")
+"""In place of what only a store has."""
+
+
+def unread_line(what: str, why: Unknown) -> Line:
+    """Return that something is unknown, in red unless a recorded world cannot have it."""
+    return line(
+        StyledText(f"{what}: unknown. {why.unknown}", Style.DIM if why == RECORDED else Style.RED)
+    )
 
 
 def history_section(
@@ -34,8 +45,7 @@ def history_section(
     if trend is None:
         return Section("", [])
     if isinstance(trend, Unknown):
-        text = StyledText(f"History: unknown. {trend.unknown}", Style.RED)
-        return Section("History", [(text,)], "past")
+        return Section("History", [unread_line("History", trend)], "past")
     steps = (
         f"Since {words.time(trend.span.start)}; a step is {words.duration(trend.span.length)}: "
         "machines and money on average, requests at most."

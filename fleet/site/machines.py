@@ -37,7 +37,7 @@ from fleet.report.status import (
     worker_table,
 )
 from fleet.schema.findings import listed, yaml_key
-from fleet.site.history import history_section
+from fleet.site.history import history_section, unread_line
 from fleet.site.money import project_budgets
 from fleet.site.pages import IMAGES, WORKERS, Page, Shown, alarm, in_sheets
 from fleet.site.versions import ImageStory
@@ -236,8 +236,8 @@ def _list_others(shown: Shown) -> list[Block]:
     inactive = sorted(exists, key=lambda each: (each.pool, each.worker))
     about = "The machine of each is gone or its token disabled. They cost nothing and get no work."
     gone = [] if isinstance(shown.log, Unknown) else [*_find_deleted(shown.log)][::-1]
-    unread = shown.log.unknown if isinstance(shown.log, Unknown) else ""
-    none = f"No worker was deleted in the last {DAYS} days."
+    none = line("" if gone else f"No worker was deleted in the last {DAYS} days.")
+    unread = isinstance(shown.log, Unknown) and unread_line("Deleted workers", shown.log)
     left = (
         TableOf(inactive)
         .name("Worker", lambda each: each.worker)
@@ -263,7 +263,7 @@ def _list_others(shown: Shown) -> list[Block]:
             words.many(len(inactive), "inactive worker"), [line(about), left] if inactive else []
         ),
         Fold(f"{words.many(len(gone), 'worker')} deleted in the last {DAYS} days", [deleted]),
-        alarm(f"Deleted workers: unknown. {unread}") if unread else line("" if gone else none),
+        unread or none,
     ]
 
 
