@@ -145,7 +145,7 @@ class BudgetVerdict(Value):
     unit: str = Field(description="A currency, or `machine hours`.")
     limit: Rate
     spent: Figure = Field(description="Spending so far in this period.")
-    reserved: Rate = Field(description="Expected further cost of existing machines and work.")
+    reserved: Figure = Field(description="Expected further cost of existing machines and work.")
     planned: Rate = Field(description="Cost that this plan adds.")
     exceeded: bool = Field(False, description="Spent and reserved exceed the limit.")
     coming: bool = Field(False, description="Whether it is about the next hour, day or month.")
@@ -161,10 +161,17 @@ class BudgetVerdict(Value):
 
     def with_rest(self) -> "BudgetVerdict":
         """Return a copy with the remaining budget. The rest is unknown if `spent` is unknown."""
-        left: Figure = self.spent
-        if isinstance(left, Decimal):
-            left = max(Decimal(0), self.limit - left - self.reserved - self.planned)
-        return self.altered(left=left, known=isinstance(left, Decimal))
+        used = self.used
+        unknown = self.reserved if isinstance(self.spent, Decimal) else self.spent
+        left = unknown if used is None else max(Decimal(0), self.limit - used)
+        return self.altered(left=left, known=used is not None)
+
+    @property
+    def used(self) -> Decimal | None:
+        """Return the amount that is spent, reserved or planned; None if it is unknown."""
+        if isinstance(self.spent, Decimal) and isinstance(self.reserved, Decimal):
+            return self.spent + self.reserved + self.planned
+        return None
 
 
 class Optimum(Value):

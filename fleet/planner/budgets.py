@@ -542,6 +542,8 @@ class BudgetAccount:
     reserved: Decimal
     exceeded: bool
     row: LimitRow
+    unseen: str = ""
+    """Why machines that it counts are unknown, so that more than `reserved` may be; else empty."""
 
 
 def open_accounts(
@@ -633,7 +635,7 @@ def judge_budgets(
             unit=account.limit.unit,
             limit=account.limit.amount or _NONE,
             spent=account.spent,
-            reserved=account.reserved,
+            reserved=UnknownFigure(unknown=account.unseen) if account.unseen else account.reserved,
             planned=amount
             + sum((n * kept[p] for p, n in account.row.kept.items() if p in kept), _NONE),
             exceeded=account.exceeded,
@@ -758,7 +760,8 @@ class _Books:
             code=NoMachineReason.BUDGET,
         )
         known = UnknownFigure(unknown=silent) if silent else spent
-        return BudgetAccount(limit, coming, known, reserved, left < 0, row)
+        unseen = self._explain_unseen(limit)
+        return BudgetAccount(limit, coming, known, reserved, left < 0, row, unseen)
 
     def _window(self, limit: SpendingLimit, *, coming: bool) -> BudgetWindow:
         period, month = self._periods[limit.period], self._periods["month"]
@@ -772,6 +775,10 @@ class _Books:
             return words.explain_unknown_spending(self._world.ledger.unknown)
         if limit.amount is None:
             return words.NO_RATE
+        return self._explain_unseen(limit)
+
+    def _explain_unseen(self, limit: SpendingLimit) -> str:
+        """Return why machines that a budget counts are unknown; empty if all are known."""
         unseen = [pool for pool in self._unobserved_pools if limit.pool in (None, pool)]
         return words.explain_unseen_pool(unseen[0]) if unseen else ""
 

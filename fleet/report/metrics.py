@@ -284,7 +284,7 @@ _SAMPLES: Mapping[str, _Samples] = {
         lambda plan, queue: int(queue in {each.queue for each in plan.estimates})
     ),
     "budget_spent": _budgets(lambda budget: amount_of(budget.spent)),
-    "budget_reserved": _budgets(lambda budget: budget.reserved),
+    "budget_reserved": _budgets(lambda budget: amount_of(budget.reserved)),
     "budget_limit": _budgets(lambda budget: budget.limit),
     "cost_per_hour": _costs,
     "guard_refusals": _guards(lambda guard: guard.result == "refused"),

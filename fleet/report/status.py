@@ -403,10 +403,10 @@ def _count_rest(rest: Sequence[object], noun: str) -> str:
 
 def _use(budget: BudgetVerdict) -> tuple[Decimal]:
     """Return the used part of the limit; infinite if exceeded or unknown."""
-    spent = amount_of(budget.spent)
-    if budget.exceeded or spent is None or not budget.limit:
+    used = budget.used
+    if budget.exceeded or used is None or not budget.limit:
         return (Decimal("Infinity"),)
-    return ((spent + budget.reserved + budget.planned) / budget.limit,)
+    return (used / budget.limit,)
 
 
 def _project(budget: BudgetVerdict, projected: Mapping[Path, Decimal]) -> str:

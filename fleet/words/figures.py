@@ -415,10 +415,10 @@ _NEAR_LIMIT_PERCENT = 80
 
 def near_limit(budget: BudgetVerdict) -> str:
     """Return a note if at least 80% of a budget is spent or planned; empty otherwise."""
-    spent = amount_of(budget.spent)
-    if spent is None or not budget.limit:
+    used = budget.used
+    if used is None or not budget.limit:
         return ""
-    share = int(100 * (spent + budget.reserved + budget.planned) / budget.limit)
+    share = int(100 * used / budget.limit)
     return (
         f"near its limit: {share}% is spent, reserved or planned"
         if share >= _NEAR_LIMIT_PERCENT

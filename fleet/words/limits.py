@@ -170,14 +170,15 @@ def explain_used_up(use: BudgetUse, need: Decimal) -> str:
 
 def explain_used_budget(budget: BudgetVerdict, need: Decimal, what: str, *, of_pool: bool) -> str:
     """State the usage of a budget with this plan, and the amount that the next `what` needs."""
-    left, spent = (amount_of(each) or Decimal(0) for each in (budget.left, budget.spent))
+    figures = (budget.left, budget.spent, budget.reserved)
+    left, spent, reserved = (amount_of(each) or Decimal(0) for each in figures)
     # Use enough decimals to show that `left` is less than `need`.
     places = next((n for n in (2, 3) if f"{left:.{n}f}" != f"{need:.{n}f}"), 4)
     above = ", more than the whole budget" if need > budget.limit else ""
     return (
         f"{name_budget(budget.budget, of_pool=of_pool)} has {left:.{places}f} of "
         f"{rate(budget.limit)} {budget.unit} left "
-        f"{budget.when} ({spent:.2f} spent, {budget.reserved:.2f} reserved, "
+        f"{budget.when} ({spent:.2f} spent, {reserved:.2f} reserved, "
         f"{budget.planned:.2f} planned), and the next {what} needs {need:.{places}f}{above}"
     )
 

@@ -1,6 +1,7 @@
 """Recorded worlds with absurd values, or in the middle of a change, through the command line."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ budgets: {all: {per_day: 100 EUR}}
 BIG: dict[str, Any] = {"name": "x-big-1", "type": "ccx63", "image": "i"}
 
 
-def a_world(**parts: Any) -> dict[str, Any]:
+def a_world(**parts: object) -> dict[str, Any]:
     """Return a recording in which one machine builds chromium."""
     work = {
         "task": "sbuild",
@@ -97,3 +98,47 @@ def test_pages_are_written_when_an_unfinished_machine_builds(
     money = (project / "site/-/status/money/index.html").read_text(encoding="utf-8")
     assert "chromium" in money
     assert "x-big-1" in money
+
+
+def test_pages_of_a_recorded_world_raise_no_alarm_about_its_past(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    (project / "fleet.yaml").write_text(FLEET, encoding="utf-8")
+    (project / "world.json").write_text(json.dumps(a_world()), encoding="utf-8")
+
+    assert run_fleet("status", "--world", "world.json", "--site", "site").returncode == 0
+
+    pages = [each.read_text(encoding="utf-8") for each in (project / "site").rglob("*.html")]
+    said = [
+        part
+        for page in pages
+        for part in re.findall(r"<[^<]*>(?:History|Deleted[^<]*): unk", page)
+    ]
+    assert said
+    assert not [part for part in said if "red" in part]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_reserved_money_is_unknown_when_machines_are(
+    run_fleet: RunFleet, project: Path, *, lost: bool
+) -> None:
+    unread = {"unknown": "timeout"}
+    world = a_world(providers={"desk": unread}, **({"stacks": {"big": unread}} if lost else {}))
+    (project / "fleet.yaml").write_text(FLEET, encoding="utf-8")
+    (project / "world.json").write_text(json.dumps(world), encoding="utf-8")
+
+    ran = run_fleet("plan", "--world", "world.json")
+    found = run_fleet("plan", "--world", "world.json", "--json")
+
+    (budget,) = [row for row in ran.stdout.splitlines() if "budgets.all.per_day" in row]
+    figures = {tuple(each) for each in _budgets(found.stdout, "unknown")}
+    # The stack lists the machine too: it is reserved until the end of the day.
+    assert ("unknown" in budget) == lost
+    assert figures == ({("spent", "reserved", "left")} if lost else {()})
+
+
+def _budgets(plan: str, kind: str) -> list[list[str]]:
+    """Return the figures of each budget that are of a kind."""
+    names = ("spent", "reserved", "planned", "left")
+    budgets = json.loads(plan)["budgets"]
+    return [[name for name in names if kind in each[name]] for each in budgets]

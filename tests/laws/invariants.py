@@ -7,7 +7,6 @@ from datetime import timedelta
 from fleet.guard import guard
 from fleet.model.facts import Listing, Request, Stack, Unknown, WorkerState
 from fleet.model.plan import Action, Create, Plan, Reason, Signature
-from fleet.model.values import amount_of
 from fleet.reconcile import reconcile
 from fleet.schema.model import Pool
 from tests.laws.machine import QUEUE, Farm, Made, Run
@@ -87,9 +86,8 @@ def _who(of: str, request: Request) -> str | None:
 def _check_budgets(run: Run) -> None:
     for verdict in run.before.budgets:
         if verdict.planned > 0:
-            spent = amount_of(verdict.spent)
-            assert spent is not None, verdict
-            assert spent + verdict.reserved + verdict.planned <= verdict.limit, verdict
+            assert verdict.used is not None, verdict
+            assert verdict.used <= verdict.limit, verdict
     for name, pool in run.fleet.pools.items():
         shut = [b for b in run.before.budgets if b.path[:2] == ("pools", name) and b.exceeded]
         fresh = {a.worker for a in _creates(run.before) if a.pool == name}
