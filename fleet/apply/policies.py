@@ -68,17 +68,26 @@ def find_policies(folder: str) -> list[str]:
 def run_policies(files: Sequence[str], facts: Mapping[str, str | None]) -> PolicyRun:
     """Run pytest on these files; if it does not finish, run pytest on each file separately."""
     names = {os.path.abspath(name): name for name in files}  # noqa: PTH100 - links stay links
-    regular = [name for name in names if Path(name).is_file()]
+    regular = [name for name in names if not _explain_unusable(name)]
     with tempfile.TemporaryDirectory(prefix="fleet-policies-") as folder:
         Path(folder, FACTS).write_text(json.dumps(facts), encoding="utf-8")
         runs = [_run_pytest(regular, folder)] if regular else []
         if len(regular) > 1 and not runs[0].is_whole:
             # A file that exits or hangs must not hide the results of the others.
             runs = [_run_pytest([name], folder) for name in regular]
-    others = (_broken(name, "is no regular file") for name in names if name not in regular)
+    others = (_broken(name, reason) for name in names if (reason := _explain_unusable(name)))
     found = [*(test for run in runs for test in run.tests), *others]
     tests = sorted((each.altered(file=names[each.file]) for each in found), key=attrgetter("file"))
     return PolicyRun(tests, "".join(run.output for run in runs))
+
+
+def _explain_unusable(path: str) -> str:
+    """Return why pytest cannot run a file; empty if it can."""
+    if "[" in path:
+        return (
+            f"has a [ in its path {path}, which pytest does not accept; rename that folder or file"
+        )
+    return "" if Path(path).is_file() else "is no regular file"
 
 
 def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:

@@ -4,6 +4,7 @@ No message contains a secret.
 """
 
 import fnmatch
+import glob
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -472,7 +473,7 @@ class _IncludeReader:
         pattern = item.value
         if not isinstance(pattern, str) or not pattern:
             return ()  # the schema reports this
-        full = normpath(join(dirname(self.main), pattern))
+        full = normpath(join(glob.escape(dirname(self.main)), pattern))
         if pattern.startswith("/") or ".." in pattern.split("/"):
             message = "included files must be in this folder or below it"
             self.report(
@@ -492,7 +493,12 @@ class _IncludeReader:
             return ()
         if not names:
             message = "no file matches this pattern"
-            self.report(item.span, "invalid-include", message, f"check the path {full}")
+            self.report(
+                item.span,
+                "invalid-include",
+                message,
+                f"check the path {normpath(join(dirname(self.main), pattern))}",
+            )
         return names
 
     def _merge(self, root: Node, included: Node | None) -> None:

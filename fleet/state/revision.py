@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from posixpath import dirname, join, realpath, relpath
+from posixpath import dirname, join, normpath, realpath, relpath
 from typing import NamedTuple
 
 from fleet.errors import FileUnreadable
@@ -52,20 +52,21 @@ class Revision:
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """Return the matching file names in the revision, sorted."""
-        wanted = PurePosixPath(self._relative(pattern)).parts
-        parts = {name: PurePosixPath(name).parts for name in self._parse_entries}
+        wanted = PurePosixPath(normpath(pattern)).parts
+        folder = "" if self._folder == "." else self._folder
+        paths = [join(folder, name) for name in self._parse_entries]
+        parts = {path: PurePosixPath(normpath(path)).parts for path in paths}
         # `*` matches no hidden name.
-        names = (
-            name
-            for name, own in parts.items()
+        found = (
+            path
+            for path, own in parts.items()
             if len(own) == len(wanted)
             and all(
                 fnmatchcase(part, each) and (each.startswith(".") or not part.startswith("."))
                 for part, each in zip(own, wanted, strict=True)
             )
         )
-        folder = "" if self._folder == "." else self._folder
-        return tuple(sorted(join(folder, name) for name in names))
+        return tuple(sorted(found))
 
     def _relative(self, name: str) -> str:
         return relpath(name, self._folder)

@@ -368,3 +368,38 @@ def test_quoted_huge_number_is_offered_without_quotes(run_fleet: RunFleet, proje
     ran = run_fleet("validate")
 
     assert tells(ran.stdout, "write 99999999999999999999 without quotes")
+
+
+def test_folder_of_fleet_yaml_is_no_pattern(run_fleet: RunFleet, project: Path) -> None:
+    folder = project / "fleet[1]"
+    (folder / "parts").mkdir(parents=True)
+    main = folder / "fleet.yaml"
+    main.write_text(f'{HEAD}include: ["parts/*.yaml"]\n', encoding="utf-8")
+    (folder / "parts/pools.yaml").write_text(
+        f"pools: {{a: {{{POOL}, workers: {{max: 1}}}}}}\n", encoding="utf-8"
+    )
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "-"]):
+        names = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", *names, *words], cwd=project, check=True)
+
+    assert run_fleet("validate", "-f", str(main)).returncode == 0
+    compared = run_fleet("plan", "-f", "fleet[1]/fleet.yaml", "--base", "HEAD")
+    assert tells(compared.stdout, "No sensitive edits")
+
+
+def test_policy_with_a_bracket_in_its_path_is_told_to_be_renamed(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    (project / "fleet.yaml").write_text(
+        f"{HEAD}pools: {{a: {{{POOL}, workers: {{max: 1}}}}}}\n", encoding="utf-8"
+    )
+    policies = project / "policies[1]"
+    policies.mkdir()
+    (policies / "size.py").write_text("def test_size():\n    assert True\n", encoding="utf-8")
+
+    assert run_fleet("state", "init").returncode == 0
+    ran = run_fleet("check", "--policies", "policies[1]")
+
+    assert ran.returncode == 1
+    assert tells(ran.stdout, "policies[1]/size.py", "error[broken-policy]")
+    assert tells(ran.stdout, "pytest", "rename")
