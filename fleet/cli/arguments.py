@@ -26,6 +26,12 @@ class Parser(argparse.ArgumentParser):
                 message = f"{message}, one of {', '.join(action.choices)}"
         super().error(message)
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> object:
+        """Refuse an empty value: an unset variable must not mean that the option is absent."""
+        if "" in arg_strings and action.nargs != argparse.PARSER:
+            raise argparse.ArgumentError(action, "expected a value, found an empty text")
+        return super()._get_values(action, arg_strings)
+
     def _suggest_option(self, argument: str) -> str:
         """Return the option that the user probably meant; empty if there is no similar option."""
         options = self._option_string_actions

@@ -4,7 +4,6 @@ No message contains a secret.
 """
 
 import fnmatch
-import glob
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -320,6 +319,11 @@ LIMIT = 5_000_000
 """Maximum size in bytes of fleet.yaml and its included files together."""
 
 
+def _escape(path: str) -> str:
+    """Return a pattern that matches only this path."""
+    return re.sub(r"([*?[])", r"[\1]", path)
+
+
 def check_size(name: str, size: int, limit: int) -> None:
     """Raise FileUnreadable if a file exceeds the limit in bytes."""
     if size > limit:
@@ -473,7 +477,7 @@ class _IncludeReader:
         pattern = item.value
         if not isinstance(pattern, str) or not pattern:
             return ()  # the schema reports this
-        full = normpath(join(glob.escape(dirname(self.main)), pattern))
+        full = normpath(join(_escape(dirname(self.main)), pattern))
         if pattern.startswith("/") or ".." in pattern.split("/"):
             message = "included files must be in this folder or below it"
             self.report(

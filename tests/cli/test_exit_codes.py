@@ -151,3 +151,24 @@ def test_recorded_world_of_another_fleet_is_refused(
 
     assert (refused.returncode, refused.stdout) == (2, "")
     assert tells(refused.stderr, "theirs.json", "fleet theirs", "fleet.yaml", "fleet trial")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["apply", "--yes", ""],
+        ["plan", "--world="],
+        ["plan", "--base", ""],
+        ["explain", "request", ""],
+        ["machine", "delete", "--pool", ""],
+    ],
+    ids=" ".join,
+)
+def test_empty_value_is_wrong_usage(trial: Trial, run_fleet: RunFleet, command: list[str]) -> None:
+    trial.wait_for("1")
+
+    ran = run_fleet(*command)
+
+    # An unset variable of a job must not apply another plan, or read live servers.
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert tells(ran.stderr, "argument", "empty text")
