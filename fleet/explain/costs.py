@@ -23,7 +23,7 @@ from fleet.explain.options import (
     way_to,
 )
 from fleet.model.facts import Demand, Ledger, Listing, PlaceFacts, Request, World
-from fleet.model.plan import Create, Plan, Unserved
+from fleet.model.plan import Create, Plan, Unserved, overlaps
 from fleet.model.values import Bill, ForPeople, Value, later
 from fleet.planner.budgets import spending_limits
 from fleet.planner.costs import Way
@@ -259,7 +259,9 @@ def _find_stopped(
         if alike not in causes:
             is_lasting = each.is_lasting(zero)
             lasting = (by for by in each.blocked if by.is_lasting(zero))
-            first = next(chain(lasting, each.blocked), each)
+            # A limit that stops them also without the change is no effect of it.
+            ours = (by for by in each.blocked if any(overlaps(by.path, key) for key in edited))
+            first = next(chain(lasting, ours, each.blocked), each)
             is_edited = any(map(each.is_decided_by, edited))
             causes[alike] = is_edited, (first.because, first.path, is_lasting)
         is_edited, cause = causes[alike]

@@ -575,6 +575,11 @@ class Blocked(Value):
         return self.is_budget and self.left is not None and not self.until
 
 
+def overlaps(path: Path, key: Path) -> bool:
+    """Return whether a path in fleet.yaml is a key, a part of it or a section with it."""
+    return path[: len(key)] == key[: len(path)]
+
+
 class Unserved(Value):
     """Requests that get no machine in this run, and the reason."""
 
@@ -601,7 +606,7 @@ class Unserved(Value):
 
     def is_decided_by(self, key: Path) -> bool:
         """Return whether a key of fleet.yaml, a part of it or a section of it decides."""
-        return any(path[: len(key)] == key[: len(path)] for path in self.paths)
+        return any(overlaps(path, key) for path in self.paths)
 
     def is_lasting(self, zero: Collection[str]) -> bool:
         """Return whether the requests get no machine before fleet.yaml changes.

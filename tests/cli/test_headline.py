@@ -1,0 +1,59 @@
+"""The headline of a merge request is about what the change does."""
+
+import json
+from pathlib import Path
+
+from tests.cli.test_odd_worlds import AT, a_world
+from tests.rigs.process import RunFleet
+
+FLEET = """\
+fleet: x
+providers: {desk: {kind: sim}}
+queues: {debian: {kind: world, path: world.json}}
+durations: {sbuild: [{takes: 20h, machine: ccx33}]}
+images: {i: {existing: {desk: i}, provides: [sbuild]}}
+tags:
+  power:
+    exclusive: true
+    asked_by: [rules]
+    limits: {per: {submitter: 1}}
+    otherwise: {after: 12h, drop: true}
+powerful: [{match: ".*/chromium", ask: [power]}]
+pools:
+  big: {provider: desk, machine: ccx63, image: i, provides: [power], workers: {max: 1}}
+  std: {provider: desk, machine: ccx33, image: i, workers: {max: 2, min: 1}}
+"""
+
+
+def a_build(number: int, since: str) -> dict[str, object]:
+    return {
+        "id": str(number),
+        "task": "sbuild",
+        "required": ["sbuild"],
+        "package": "chromium",
+        "scope": "debian",
+        "workspace": "base",
+        "requester": "ann",
+        "pending_since": since,
+        "task_data": {"build_architecture": "amd64"},
+    }
+
+
+def test_headline_names_the_limit_that_the_change_sets(run_fleet: RunFleet, project: Path) -> None:
+    world = a_world()
+    world["queues"]["debian"]["demand"] = {
+        "read_at": AT,
+        "requests": [a_build(1, "2026-11-30T09:00:00Z")],
+    }
+    world["queues"]["debian"]["workers"][0]["work"]["requester"] = "ann"
+    fleet = FLEET.replace("workers: {max: 1}", "workers: {max: 2}")
+    (project / "base.yaml").write_text(fleet, encoding="utf-8")
+    budget = "budgets: {all: {per_day: 6 EUR}}\n"
+    (project / "fleet.yaml").write_text(fleet + budget, encoding="utf-8")
+    (project / "world.json").write_text(json.dumps(world), encoding="utf-8")
+
+    ran = run_fleet("plan", "--world", "world.json", "--base", "base.yaml", "--json")
+
+    (stopped,) = json.loads(ran.stdout)["change"]["stopped"]
+    assert stopped["count"] == 1
+    assert stopped["path"] == ["budgets", "all", "per_day"]
