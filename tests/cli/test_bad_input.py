@@ -370,7 +370,7 @@ def test_quoted_huge_number_is_offered_without_quotes(run_fleet: RunFleet, proje
     assert tells(ran.stdout, "write 99999999999999999999 without quotes")
 
 
-def test_folder_of_fleet_yaml_is_no_pattern(run_fleet: RunFleet, project: Path) -> None:
+def test_include_is_found_when_its_folder_has_brackets(run_fleet: RunFleet, project: Path) -> None:
     folder = project / "fleet[1]"
     (folder / "parts").mkdir(parents=True)
     main = folder / "fleet.yaml"
@@ -387,9 +387,7 @@ def test_folder_of_fleet_yaml_is_no_pattern(run_fleet: RunFleet, project: Path) 
     assert tells(compared.stdout, "No sensitive edits")
 
 
-def test_policy_with_a_bracket_in_its_path_is_told_to_be_renamed(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_policy_is_refused_when_its_path_has_a_bracket(run_fleet: RunFleet, project: Path) -> None:
     (project / "fleet.yaml").write_text(
         f"{HEAD}pools: {{a: {{{POOL}, workers: {{max: 1}}}}}}\n", encoding="utf-8"
     )
