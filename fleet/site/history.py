@@ -21,11 +21,11 @@ from fleet.report.plots import Key, Panel, Plot, stacked, stepped
 from fleet.words import figures as words
 
 RECORDED = Unknown(unknown="A recorded world holds none.")
-"""In place of what only a store has."""
+"""In place of the history and the log, which only a store has."""
 
 
 def unread_line(what: str, why: Unknown) -> Line:
-    """Return that something is unknown, in red unless a recorded world cannot have it."""
+    """Return a line that something is unknown, in red unless a recorded world cannot have it."""
     return line(
         StyledText(f"{what}: unknown. {why.unknown}", Style.DIM if why == RECORDED else Style.RED)
     )
