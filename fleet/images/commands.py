@@ -679,7 +679,12 @@ def _prune(args: argparse.Namespace, console: Console) -> int:
         places = prune.places_of(config.fleet, sources.store.image_versions())
         listed, unlisted = prune.list_uploads(places, pruner.publisher_of)
         # Read versions after the listing, so that uploads published in between have a version.
-        unknown = prune.find_forgotten(config.fleet, sources.store.image_versions(), listed)
+        versions = sources.store.image_versions()
+        unknown = prune.find_forgotten(config.fleet, versions, listed)
+        known = {*config.fleet.images, *(each.image for each in versions)}
+        known |= {each.image for each in unknown}
+        if args.image not in (None, *known):
+            raise FleetError(f"no image {args.image}; known: {', '.join(sorted(known)) or 'none'}")
         ours = (each for each in unknown if args.image in (None, each.image))
         forgotten = prune.name_forgotten(ours, args.forgotten)
         plans = {name: read_plan(name, LocalFiles().read(name, LIMIT_BYTES)) for name in args.plan}

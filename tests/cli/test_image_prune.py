@@ -42,6 +42,14 @@ def test_prune_deletes_unreferenced_versions_and_folders(baked: Trial) -> None:
     assert not (baked.folder / ".fleet/images/trixie" / V1).exists()
 
 
+def test_prune_fails_when_its_image_is_unknown(baked: Trial) -> None:
+    code, said = baked.do("image", "prune", "trixi")
+
+    assert code == 1
+    assert tells(said, "no image trixi", "trixie")
+    assert set(baked.versions()) == {V1, V2, V3}
+
+
 def test_prune_keeps_version_of_a_saved_plan(baked: Trial) -> None:
     baked.do("image", "promote", "trixie", V1)
     baked.wait_for("1")
