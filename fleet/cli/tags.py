@@ -58,8 +58,6 @@ def _explain(args: argparse.Namespace, console: Console) -> int:
         raise WrongUsage("give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID")
     if args.request is not None and (args.tag or args.user or args.group or args.task):
         raise WrongUsage("--tag, --user, --group and --task need a name; a --request has its own")
-    if not all(args.tag):
-        raise WrongUsage("--tag is empty")
     config, found = (
         _explain_waiting(args, console) if args.request else _explain_new(args, console)
     )

@@ -55,7 +55,7 @@ USAGE = {
     "explain pool --history h": "--history",
     "tags explain": "(OWNER/PROJECT/CHROOT/PACKAGE) or --request ID",
     "tags explain a/b": "a/b: ",
-    "tags explain a/b/c/d --tag ''": "--tag is empty",
+    "tags explain a/b/c/d --tag ''": ("--tag", "empty text"),
     "tags explain --request 7 --user bob": "a --request has its own",
     "tags explain --request 7 --task sbuild": "--task",
     "freeze --for 0s --reason full": "--for",
