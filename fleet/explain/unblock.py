@@ -4,7 +4,8 @@ Each set of edits that removes a constraint (`moves`) is checked by a plan of th
 fleet.yaml. If the request still waits, the edits that this plan calls for are added.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from heapq import heappop, heappush
 from itertools import islice
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from fleet.explain.values import AwaitedEvent, KeyChange, Suggestion
 from fleet.explain.waits import describe_wait, find_waits, is_throttled, wait_for_runs
 from fleet.explain.what_if import Replans, is_served, served_by
 from fleet.planner.fitting import asked_by
+from fleet.schema.units import Money
 from fleet.words import answers
 
 MOST_EDITS = 4
@@ -89,7 +91,32 @@ def _find_edits(run: Case, key: str, replans: Replans, most: int) -> list[Remedy
         wait = None if is_served(after.plan, key) else wait_for_runs(after, key, replans)
         found.append(remedy_of(run, key, edits, after, wait))
     return sorted(
-        found, key=lambda each: (each.suggestion.lifts_limit, len(each.suggestion.harms))
+        without_greater(found),
+        key=lambda each: (each.suggestion.lifts_limit, len(each.suggestion.harms)),
+    )
+
+
+def without_greater(remedies: Sequence[Remedy]) -> list[Remedy]:
+    """Return the remedies without those that raise the keys of another one further."""
+    return [each for each in remedies if not any(_is_less(other, each) for other in remedies)]
+
+
+def _is_less(one: Remedy, other: Remedy) -> bool:
+    """Return whether a remedy raises the same keys as another, but less, and does no more harm."""
+    less, more = (
+        {e.path: e.new.amount if isinstance(e.new, Money) else e.new for e in each.edits}
+        for each in (one, other)
+    )
+    if less == more or less.keys() != more.keys():
+        return False
+    pairs = [(less[path], figure) for path, figure in more.items()]
+    return (
+        all(
+            isinstance(a, int | Decimal) and isinstance(b, int | Decimal) and a <= b
+            for a, b in pairs
+        )
+        and len(one.suggestion.harms) <= len(other.suggestion.harms)
+        and (one.suggestion.wait is None or other.suggestion.wait is not None)
     )
 
 
