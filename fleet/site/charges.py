@@ -173,7 +173,7 @@ def name_payer(charge: Charge, name: str | None, noun: str) -> str:
     if name is not None:
         return name
     is_work = charge.scope or charge.team or charge.owner or charge.tags
-    article = "an" if noun[0] in "aeiou" else "a"
+    article = "an" if noun.startswith(("a", "e", "i", "o", "u")) else "a"
     return f"work without {article} {noun}" if is_work else PAID_BY_POOLS
 
 
