@@ -93,8 +93,9 @@ def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
     found: _ComparedPackages = defaultdict(lambda: defaultdict(list))
     for build in builds:
         request = _request_of(build)
-        if rules.rules_for(request) or given & set(request.required):
-            allowed += request.count
+        is_allowed = bool(rules.rules_for(request))
+        if is_allowed or given & set(request.required):
+            allowed += request.count if is_allowed else 0
             continue
         options = finder.options_for(build.queue, request)
         here, opened = cheapest(options), [each for each in options if each.asks]

@@ -43,6 +43,10 @@ SERVED = {
 """Groups of served requests, and the text for each request in the list of all builds."""
 
 
+_StartAndEnd = tuple[datetime | None, datetime | None]
+"""The expected start of a request, and its end if it is known by then."""
+
+
 class OutcomeGroup(NamedTuple):
     """Requests with equal tags and the same outcome, in service order."""
 
@@ -92,7 +96,7 @@ def explain_one(case: Case, key: str, replans: Replans, remedies: Sequence[Remed
         facts=(*_request_facts(about, answer), *enforced),
         reasons=tuple(reasons_of(about)),
         next_steps=tuple(_list_steps(about, remedies, replans)),
-        suggestions=tuple(_note_earlier_worker(each, start) for each in suggestions),
+        suggestions=tuple(_note_earlier_worker(each, start[0]) for each in suggestions),
         places=about.places,
     )
 
@@ -103,7 +107,7 @@ def explain_like(
     """Explain a request that has the same tags and outcome as that of `first`, without reasons."""
     about = Asked(case, key)
     known = about.places if places is None else tuple(places)
-    return _answer(about, case.expected_start(key), known).altered(
+    return _answer(about, (case.expected_start(key), None), known).altered(
         next_steps=first.next_steps, places=known, like=first.name
     )
 
@@ -143,7 +147,7 @@ def explain_every(case: Case, *, most: int = MOST_REPLANS) -> EachRequest:
     return EachRequest(fleet=case.fleet.fleet, requests=requests)
 
 
-def _answer(about: Asked, start: datetime | None, places: Sequence[PlaceFacts]) -> Explanation:
+def _answer(about: Asked, start: _StartAndEnd, places: Sequence[PlaceFacts]) -> Explanation:
     """Return the own answer of a request: times, rules, contacts and sentences."""
     case, key, request = about.case, about.key, about.request
     times = _expect_times(about, start, places)
@@ -205,21 +209,23 @@ def _request_facts(about: Asked, answer: Explanation) -> Iterator[str]:
             yield f"rules of {verdict.queue}, {verdict.place}: {describe_rules(verdict)}"
 
 
-def _estimate_start(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
-    """Return the earliest expected start of a request, even after a wait; None if unknown."""
-    starts = [case.forecast.start_of(key)]
+def _estimate_start(case: Case, key: str, suggestions: Iterable[Suggestion]) -> _StartAndEnd:
+    """Return the earliest expected start of a request, even after a wait, with its end then."""
+    times: list[_StartAndEnd] = [(case.forecast.start_of(key), case.forecast.end_of(key))]
     waits = [each.wait for each in suggestions if each.wait and not _has_edits(each)]
-    starts += [wait.start if wait.runs or wait.start else wait.until for wait in waits]
-    known = min((start for start in starts if start is not None), default=None)
+    times += [(w.start if w.runs or w.start else w.until, w.end) for w in waits]
+    known = [(start, end) for start, end in times if start is not None]
     # A wait that a plan checks is better than the turn at a limit.
-    return known or case.expected_start(key)
+    return min(known, key=lambda each: each[0], default=(case.expected_start(key), None))
 
 
 def _expect_times(
-    about: Asked, start: datetime | None, places: Sequence[PlaceFacts]
+    about: Asked, times: _StartAndEnd, places: Sequence[PlaceFacts]
 ) -> ExpectedTimes:
     """Return the start and the end of a request that starts at a time; None: unknown."""
-    case, key = about.case, about.key
+    case, key, (start, end) = about.case, about.key, times
+    if start and end:
+        return ExpectedTimes(start, None, end)
     assumed = None if start else case.assumed_start(key)
     turn, found, begin = case.turns.get(key), case.forecast, start or assumed
     if key in found.starts and key in found.ends:

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from fleet.model.decisions import Decision
 from fleet.model.facts import PlaceFacts
 from fleet.model.values import Moment, Value, later
@@ -33,6 +35,8 @@ class AwaitedEvent(Value):
     """The expected start of the request after the wait; None if unknown."""
     assumed: Moment | None = None
     """The time if work of unknown duration takes an hour; None if all durations are known."""
+    end: Moment | None = Field(None, exclude=True)
+    """The expected end of the request that starts then, on the machine that it then gets."""
 
 
 class KeyChange(Value):

@@ -47,7 +47,8 @@ def wait_for_runs(run: Case, key: str, replans: Replans) -> AwaitedEvent | None:
     then = _serve_later(run, key, replans)
     if then is None:
         return None
-    return AwaitedEvent(runs=then.number, until=then.world.time, start=then.forecast.start_of(key))
+    start, end = then.forecast.start_of(key), then.forecast.end_of(key)
+    return AwaitedEvent(runs=then.number, until=then.world.time, start=start, end=end)
 
 
 def _serve_later(run: Case, key: str, replans: Replans) -> Case | None:
@@ -145,10 +146,11 @@ def _start_after(run: Case, key: str, wait: AwaitedEvent, replans: Replans) -> A
     served = _serve_later(then, key, replans) if then else None
     if served is None:
         return None
-    start = served.forecast.start_of(key)
-    # With an assumed duration, the start is unknown.
+    if wait.assumed:
+        return wait  # with an assumed duration, the start is unknown
+    start, end = served.forecast.start_of(key), served.forecast.end_of(key)
     is_later = not wait.workers or start != wait.until
-    return wait.altered(start=start) if is_later and not wait.assumed else wait
+    return wait.altered(start=start if is_later else wait.start, end=end)
 
 
 def describe_wait(fleet: Fleet, wait: AwaitedEvent) -> str:

@@ -81,6 +81,11 @@ class Forecast:
         seconds = self.starts.get(key)
         return None if seconds is None else self.now + timedelta(seconds=seconds)
 
+    def end_of(self, key: str) -> datetime | None:
+        """Return the expected end of a request; None if unknown."""
+        seconds = self.ends.get(key)
+        return None if seconds is None else self.now + timedelta(seconds=seconds)
+
 
 @dataclass
 class _Line:

@@ -21,7 +21,8 @@ def gains_blocks(found: Gains) -> Iterator[Block]:
     if found.unread:
         yield line(f"  a queue was unread in {words.many(found.unread, 'moment')}")
     if found.not_known:
-        yield line(f"  {found.not_known:,} builds not compared: duration or cost unknown")
+        builds = words.many(found.not_known, "build")
+        yield line(f"  {builds} not compared: duration or cost unknown")
     title = f"Packages that would gain most time per {found.currency} on a powerful machine"
     yield Section(title, [*_packages(found)] if found.packages else [line("  none")])
     days = write_duration(int(UNUSED_AFTER.total_seconds()))

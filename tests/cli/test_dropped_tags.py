@@ -1,6 +1,7 @@
-"""The headline of a merge request is about what the change does."""
+"""Requests that may drop a tag: when they end, and what a merge request says of them."""
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from tests.cli.test_odd_worlds import AT, a_world
@@ -37,6 +38,24 @@ def a_build(number: int, since: str) -> dict[str, object]:
         "pending_since": since,
         "task_data": {"build_architecture": "amd64"},
     }
+
+
+def test_request_without_its_tag_ends_by_its_ordinary_machine(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    world = a_world()
+    builds = [a_build(1, "2026-11-30T09:00:00Z"), a_build(2, "2026-11-30T09:30:00Z")]
+    world["queues"]["debian"]["demand"] = {"read_at": AT, "requests": builds}
+    world["queues"]["debian"]["workers"][0]["work"]["requester"] = "ann"
+    (project / "fleet.yaml").write_text(FLEET, encoding="utf-8")
+    (project / "world.json").write_text(json.dumps(world), encoding="utf-8")
+
+    ran = run_fleet("explain", "request", "2", "--world", "world.json", "--json")
+
+    found = json.loads(ran.stdout)
+    start, end = datetime.fromisoformat(found["expected"]), datetime.fromisoformat(found["finish"])
+    assert f"{start:%H:%M}" == "21:30"
+    assert end - start == timedelta(hours=20)
 
 
 def test_headline_names_the_limit_that_the_change_sets(run_fleet: RunFleet, project: Path) -> None:
