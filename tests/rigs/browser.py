@@ -3,12 +3,16 @@
 import base64
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import pytest
 
 FLAGS = (
     "--headless",
@@ -131,3 +135,13 @@ class Tab:
         packet, _, self._left = self._left.partition(b"\0")
         message: dict[str, Any] = json.loads(packet)
         return message
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """Return a tab of a browser that all tests of a module use."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    if program is None:
+        pytest.skip("SKIPPED: no chromium on PATH; install it to test the status pages")
+    with Tab(program, tmp_path_factory.mktemp("profile")) as made:
+        yield made
