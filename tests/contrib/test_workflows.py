@@ -13,8 +13,9 @@ import yaml
 
 from tests.builders.recording import made_up
 from tests.rigs.loopback import Answer, Loopback, Received
-from tests.rigs.process import ROOT, Completed, clean_environment, fleet_command, git
+from tests.rigs.process import ROOT, Completed, clean_environment, git
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.warm import Warm
 
 pytestmark = pytest.mark.slow
 
@@ -51,12 +52,12 @@ def steps(workflow: Path, job: str) -> dict[str, dict[str, Any]]:
 class Runner:
     """A checkout in which steps are run, with `fleet` on PATH."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, warm: Warm) -> None:
         self.folder = folder / "checkout"
         self.folder.mkdir()
         programs = folder / "bin"
         programs.mkdir()
-        self.program("fleet", f'#!/bin/sh\nexec {shlex.join(fleet_command())} "$@"\n')
+        self.program("fleet", f'#!/bin/sh\nexec {shlex.join(warm.command())} "$@"\n')
         home = clean_environment(folder)
         self.environment = home | {
             "PATH": f"{programs}:{home['PATH']}",
@@ -92,9 +93,9 @@ class Runner:
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> Runner:
+def runner(tmp_path: Path, warm: Warm) -> Runner:
     """Return a checkout of a merge whose second parent removes a pool."""
-    runner = Runner(tmp_path)
+    runner = Runner(tmp_path, warm)
     runner.program("gh", GH)
     trial = Trial(runner.folder)
     trial.wait_for("1", big=["2"])
@@ -120,15 +121,6 @@ def test_workflow_scripts_contain_no_expressions(workflow: Path) -> None:
 
     assert scripts
     assert [each for each in scripts if "${{" in each] == []
-
-
-def test_workflow_of_pull_request_at_github_has_no_secret() -> None:
-    read = yaml.safe_load(GITHUB.read_text(encoding="utf-8"))
-
-    assert set(read["permissions"].values()) == {"read"}
-    assert "secrets." not in json.dumps(read["jobs"]["plan"])
-    assert "pull_request" in read["jobs"]["plan"]["if"]
-    assert "!= 'pull_request'" in read["jobs"]["observe"]["if"]
 
 
 def test_pull_request_at_github_shows_its_plan_in_the_summary(runner: Runner) -> None:
@@ -165,25 +157,6 @@ POLICY = """\
 def test_has_all_pools(fleet):
     assert len(fleet.pools) == {pools}
 """
-
-
-def test_policies_at_github_have_a_job_without_secret_or_token() -> None:
-    read = yaml.safe_load(GITHUB.read_text(encoding="utf-8"))
-
-    job = read["jobs"]["policies"]
-    *_, saved = job["steps"]
-    checkout = job["steps"][0]
-    assert (job["needs"], job["permissions"]) == ("plan", {"contents": "read"})
-    assert job["timeout-minutes"] == 10
-    assert "secrets." not in json.dumps(job)
-    assert "github.token" not in json.dumps(job)
-    assert [step for step in job["steps"] if "env" in step] == []
-    assert checkout["with"]["persist-credentials"] is False
-    assert saved["with"]["name"] == "policies"
-    assert saved["with"]["path"].split() == ["policies.json", "policies.xml"]
-    plans = read["jobs"]["plan"]["steps"]
-    assert [each["name"] for each in plans if "fleet check " in each.get("run", "")] == []
-    assert "world.json.zst" in plans[-1]["with"]["path"].split()
 
 
 @pytest.mark.parametrize(
@@ -317,6 +290,27 @@ def test_policies_at_forgejo_have_a_job_without_secret() -> None:
     assert "--policies base/policies" in named["check"]["run"]
     assert job["steps"][-1]["with"] == {"name": "policies", "path": "policies-*"}
     assert "fleet check " not in json.dumps(read["jobs"]["plans"])
+
+
+def test_pull_requests_at_github_have_jobs_without_secret_or_token() -> None:
+    read = yaml.safe_load(GITHUB.read_text(encoding="utf-8"))
+
+    plan, job = read["jobs"]["plan"], read["jobs"]["policies"]
+    assert set(read["permissions"].values()) == {"read"}
+    assert "secrets." not in json.dumps([plan, job])
+    assert "pull_request" in plan["if"]
+    assert "!= 'pull_request'" in read["jobs"]["observe"]["if"]
+    assert [each["name"] for each in plan["steps"] if "fleet check " in each.get("run", "")] == []
+    assert "world.json.zst" in plan["steps"][-1]["with"]["path"].split()
+    assert (job["needs"], job["permissions"]) == ("plan", {"contents": "read"})
+    assert job["timeout-minutes"] == 10
+    assert "github.token" not in json.dumps(job)
+    assert [step for step in job["steps"] if "env" in step] == []
+    assert job["steps"][0]["with"]["persist-credentials"] is False
+    saved = job["steps"][-1]["with"]
+    assert (saved["name"], saved["path"].split()) == (
+        *("policies", ["policies.json", "policies.xml"]),
+    )
 
 
 @pytest.mark.skipif(not shutil.which("jq"), reason="no jq")
