@@ -7,6 +7,7 @@ folders, which git is told of; all else of an include is gitlab-ci-local's own.
 import json
 import os
 import re
+import shlex
 import shutil
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.builders.sentences import tells
 from tests.docs.test_documents import BLOCK
 from tests.rigs.gitlab_ci import ARTIFACT, MERGE_REQUEST, SCHEDULE, TOKEN, Checkout, Gitlab, jobs
 from tests.rigs.process import ROOT, Completed, run_process
+from tests.rigs.warm import Warm
 
 pytestmark = pytest.mark.gitlab
 
@@ -55,11 +57,13 @@ def files_of_the_page() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Path:
     """Return a home whose PATH has fleet, as its image has."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "bin").mkdir()
-    (folder / "bin" / "fleet").symlink_to(ROOT / ".venv" / "bin" / "fleet")
+    program = folder / "bin" / "fleet"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(warm.command())} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
     return folder
 
 
@@ -84,9 +88,8 @@ class Machines(Checkout):
     """The repository of a fleet.yaml."""
 
     def fleet(self, *arguments: str) -> None:
-        done = run_process(
-            ROOT / ".venv/bin/fleet", *arguments, cwd=self.folder, env=self.environment()
-        )
+        program = self.home / "bin" / "fleet"
+        done = run_process(program, *arguments, cwd=self.folder, env=self.environment())
         assert done.returncode == 0, done.stderr
 
     def environment(self) -> dict[str, str]:

@@ -89,12 +89,19 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     return made
 
 
-@pytest.fixture
-def kept(pipeline: Pipeline, tmp_path: Path) -> Pipeline:
-    """Return the checkout with state that outlives its jobs."""
-    pipeline.keep_state_in(f"file://{tmp_path}/state")
+@pytest.fixture(scope="module")
+def validated(pipeline: Pipeline) -> Pipeline:
+    """Return the checkout after its first job, which has installed its .venv."""
     made = pipeline.run("validate", *MERGE_REQUEST)
     assert made.returncode == 0, made.stdout + made.stderr
+    return pipeline
+
+
+@pytest.fixture
+def kept(validated: Pipeline, tmp_path: Path) -> Pipeline:
+    """Return the checkout with state that outlives its jobs."""
+    pipeline = validated
+    pipeline.keep_state_in(f"file://{tmp_path}/state")
     initialised = pipeline.fleet("state", "init")
     assert initialised.returncode == 0, initialised.stderr
     return pipeline
@@ -211,25 +218,33 @@ def test_long_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
     } | PUBLISHED == jobs(listed), listed.stderr
 
 
-def test_validate_job_has_code_quality_report(kept: Pipeline) -> None:
-    ran = kept.run("validate", *MERGE_REQUEST)
+def test_validate_job_has_code_quality_report(validated: Pipeline) -> None:
+    report = validated.folder / "code-quality.json"
 
+    assert json.loads(report.read_text(encoding="utf-8")) == []
+
+
+@pytest.fixture(scope="module")
+def observed(validated: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return what the default branch observes: an empty store."""
+    validated.keep_state_in(f"file://{tmp_path_factory.mktemp('state')}")
+    assert validated.fleet("state", "init").returncode == 0
+    ran = validated.run("observe", *SCHEDULE)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert json.loads((kept.folder / "code-quality.json").read_text(encoding="utf-8")) == []
+    made = validated.folder / "world.json.zst"
+    content = made.read_bytes()
+    made.unlink()
+    return content
 
 
 @pytest.fixture
-def gitlab(kept: Pipeline) -> Iterator[Gitlab]:
+def gitlab(observed: bytes) -> Iterator[Gitlab]:
     """Return a GitLab that has what the default branch observed."""
-    ran = kept.run("observe", *SCHEDULE)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    observed = kept.folder / "world.json.zst"
-    with Gitlab(observed.read_bytes()) as server:
-        observed.unlink()
+    with Gitlab(observed) as server:
         yield server
 
 
-def test_plan_job_shows_effect_of_the_change(kept: Pipeline, gitlab: Gitlab) -> None:
+def test_plan_job_shows_effect_of_the_change(gitlab: Gitlab, kept: Pipeline) -> None:
     kept.change("max: 2, min: 1", "max: 2, min: 2")
     left = ("--variable", f"CI_MERGE_REQUEST_DIFF_BASE_SHA={kept.git('rev-parse', 'main')}")
     target = kept.target_branch(f"file://{kept.folder}")
@@ -244,7 +259,7 @@ def test_plan_job_shows_effect_of_the_change(kept: Pipeline, gitlab: Gitlab) -> 
     assert tells(plan, "| pool `builders` |", "1", "2", "1", "ccx33")
 
 
-def test_plan_job_succeeds_without_target_branch(kept: Pipeline, gitlab: Gitlab) -> None:
+def test_plan_job_succeeds_without_target_branch(gitlab: Gitlab, kept: Pipeline) -> None:
     nowhere = f"file://{kept.folder}/nowhere"
 
     ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables, *kept.target_branch(nowhere))
@@ -254,7 +269,7 @@ def test_plan_job_succeeds_without_target_branch(kept: Pipeline, gitlab: Gitlab)
     assert tells(plan, "#### ", "unknown")
 
 
-def test_plan_job_has_markdown_and_terraform_report(kept: Pipeline, gitlab: Gitlab) -> None:
+def test_plan_job_has_markdown_and_terraform_report(gitlab: Gitlab, kept: Pipeline) -> None:
     target = kept.target_branch(f"file://{kept.folder}")
 
     ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables, *target)
@@ -269,7 +284,7 @@ def test_plan_job_has_markdown_and_terraform_report(kept: Pipeline, gitlab: Gitl
 
 
 def test_plan_job_runs_no_command_of_the_merge_request(
-    kept: Pipeline, gitlab: Gitlab, tmp_path: Path
+    gitlab: Gitlab, kept: Pipeline, tmp_path: Path
 ) -> None:
     canary = tmp_path / "canary"
     token = f"{{command: [touch, {canary}]}}"
