@@ -59,7 +59,7 @@ def test_server_boots_rescue_system_once(
     assert (first, keys_in_rescue(api, server)) == ([key.id], None)
 
 
-def test_running_server_boots_rescue_system_after_reset(
+def test_rescue_system_runs_from_a_reset_to_power_off(
     api: SimulatedHetzner, client: Client
 ) -> None:
     server = make(client, start=True)
@@ -67,27 +67,13 @@ def test_running_server_boots_rescue_system_after_reset(
 
     before = keys_in_rescue(api, server)
     server.reset()
-
-    assert (before, keys_in_rescue(api, server)) == (None, [])
-
-
-def test_disabled_rescue_system_is_not_booted(api: SimulatedHetzner, client: Client) -> None:
-    server = make(client)
-    server.enable_rescue()
-
-    server.disable_rescue()
-    server.power_on()
-
-    assert keys_in_rescue(api, server) is None
-
-
-def test_stopped_server_runs_no_rescue_system(api: SimulatedHetzner, client: Client) -> None:
-    server = make(client)
-    server.enable_rescue()
-    server.power_on()
-
+    after = keys_in_rescue(api, server)
     server.power_off()
 
+    assert (before, after, keys_in_rescue(api, server)) == (None, [], None)
+    server.enable_rescue()
+    server.disable_rescue()
+    server.power_on()
     assert keys_in_rescue(api, server) is None
 
 
@@ -103,33 +89,25 @@ def test_unknown_rescue_system_or_key_is_refused(
     assert refused.value.code == "invalid_input"
 
 
-def test_snapshot_is_found_relabelled_and_deleted(
-    client: Client,
-) -> None:
-    made = make(client).create_image("trixie 1", "snapshot", {"fleet": "demo", "state": "partial"})
+def test_snapshot_is_relabelled_found_booted_and_deleted(client: Client) -> None:
+    server = client.servers.create("big", ServerType(name="ccx33"), Image(name="debian-13")).server
+    made = server.create_image("trixie 1", "snapshot", {"fleet": "demo", "state": "partial"})
     made.action.wait_until_finished()
 
     made.image.update(labels={"fleet": "demo", "state": "whole"})
-    found = client.images.get_all(type=["snapshot"], label_selector="fleet==demo,state==whole")
+    (found,) = client.images.get_all(type=["snapshot"], label_selector="fleet==demo,state==whole")
 
-    assert [(each.id, each.status, each.description) for each in found] == [
-        (made.image.id, "available", "trixie 1")
-    ]
-    assert found[0].created_from is not None
-    found[0].delete()
-    assert client.images.get_all(type=["snapshot"]) == []
-
-
-def test_snapshot_boots_only_on_large_enough_disk(client: Client) -> None:
-    server = client.servers.create("big", ServerType(name="ccx33"), Image(name="debian-13")).server
-    image = server.create_image().image
-
+    assert (found.id, found.status, found.description, found.name) == (
+        *(made.image.id, "available", "trixie 1", None),
+    )
+    assert found.created_from is not None
     with pytest.raises(APIException, match="image"):
-        client.servers.create("small", ServerType(name="ccx13"), Image(id=image.id))
-
-    made = client.servers.create("other", ServerType(name="ccx33"), Image(id=image.id))
-    assert made.server.image is not None
-    assert made.server.image.id == image.id
+        client.servers.create("small", ServerType(name="ccx13"), found)
+    booted = client.servers.create("other", ServerType(name="ccx33"), found).server
+    assert booted.image is not None
+    assert booted.image.id == found.id
+    found.delete()
+    assert client.images.get_all(type=["snapshot"]) == []
 
 
 def test_server_has_configured_address(api: SimulatedHetzner, client: Client) -> None:
