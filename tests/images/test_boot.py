@@ -94,6 +94,8 @@ def test_boot_test_passes_when_worker_requests_work(bench: Bench) -> None:
     names = ("registered", "connected", "tags", "work")
     assert [tells(*each) for each in zip(stages, names, strict=True)] == [True] * 4
     assert bench.console.read_text() == "Linux boots and shows nothing\n"
+    files = [path for path in bench.folder.rglob("*") if path.is_file()]
+    assert [path for path in files if TOKEN.encode() in path.read_bytes()] == []
 
 
 def test_boot_test_fails_at_its_limit_when_worker_is_absent(bench: Bench) -> None:
@@ -107,20 +109,21 @@ def test_boot_test_fails_at_its_limit_when_worker_is_absent(bench: Bench) -> Non
     assert re.match(told, bench.told[0])
 
 
-def test_boot_test_fails_when_machine_powers_off(bench: Bench) -> None:
-    bench.has_qemu("off")
+@pytest.mark.parametrize(
+    ("order", "told"),
+    [
+        ("off", ("console.log", "off")),
+        ("fail", ("disk.qcow2", "QEMU", "1", "could not open the disk")),
+    ],
+)
+def test_boot_test_fails_when_the_machine_ends(
+    bench: Bench, order: str, told: tuple[str, ...]
+) -> None:
+    bench.has_qemu(order)
 
     (problem,) = bench.boot(limit=60).problems
 
-    assert tells(problem, bench.console, "off")
-
-
-def test_boot_test_quotes_error_of_qemu(bench: Bench) -> None:
-    bench.has_qemu("fail")
-
-    (problem,) = bench.boot(limit=60).problems
-
-    assert tells(problem, bench.folder / "disk.qcow2", "QEMU", "1", "could not open the disk")
+    assert tells(problem, bench.folder / told[0], *told[1:])
 
 
 def test_boot_test_reports_refused_registration(bench: Bench) -> None:
@@ -153,16 +156,6 @@ def test_token_on_console_is_not_stored_after_interrupt(bench: Bench) -> None:
         bench.boot(watch=interrupt)
 
     assert bench.console.read_text() == "Linux boots and shows ***\n"
-
-
-def test_files_contain_no_token(bench: Bench) -> None:
-    bench.has_qemu("register")
-
-    bench.boot()
-
-    files = [path for path in bench.folder.rglob("*") if path.is_file()]
-    assert files
-    assert [path for path in files if TOKEN.encode() in path.read_bytes()] == []
 
 
 @pytest.mark.parametrize(("told", "found"), [(["kvm"], "kvm"), ([], "tcg")])

@@ -1,6 +1,7 @@
 """What is due of images: a build, a test, a publication, and why; failures hold builds back."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -47,12 +48,6 @@ def reasons(image: DueImage) -> list[str]:
     return [cause.reason for cause in image.causes]
 
 
-def test_recent_build_of_current_recipe_is_not_due() -> None:
-    image = due(built())
-
-    assert (image.steps, image.causes, image.is_due) == ((), (), False)
-
-
 def test_due_build_shows_duration_and_cost_of_last_one() -> None:
     rented = Rental(provider="hetzner", type="cx23", location="fsn1", seconds=560)
 
@@ -63,55 +58,52 @@ def test_due_build_shows_duration_and_cost_of_last_one() -> None:
     assert due(built()).rebuild == ""
 
 
-def test_unbuilt_image_is_due() -> None:
-    image = due()
-
-    assert reasons(image) == ["never-built"]
-    assert (image.steps, image.is_due) == (("build", "test"), True)
+THERE = built(publications={"hetzner": UPLOADED})
 
 
-def test_image_is_due_when_recipe_or_role_changed() -> None:
-    assert reasons(due(built(recipe_digest="r0"))) == ["recipe-changed"]
-    assert reasons(due(built(role_digest="a0"))) == ["role-changed"]
+@pytest.mark.parametrize(
+    ("versions", "keys", "causes", "steps"),
+    [
+        ((), {}, ["never-built"], ("build", "test")),
+        ((built(),), {}, [], ()),
+        ((built(recipe_digest="r0"),), {}, ["recipe-changed"], ("build", "test")),
+        ((built(role_digest="a0"),), {}, ["role-changed"], ("build", "test")),
+        # Neither a pin nor a place to publish changes the recipe.
+        ((THERE,), {"publish": ["hetzner"], "version": THERE.version}, [], ()),
+        ((built(built_at=ago(days=7, seconds=-1)),), {}, [], ()),
+        ((built(built_at=ago(days=900)),), {"rebuild": None}, [], ()),
+        ((built(state="retired"),), {"publish": ["hetzner"]}, [], ()),
+    ],
+)
+def test_image_is_due_by_its_recipe_and_versions(
+    versions: tuple[Version, ...],
+    keys: dict[str, Any],
+    causes: list[str],
+    steps: tuple[str, ...],
+) -> None:
+    image = due(*versions, **keys)
 
-
-def test_pin_and_publish_place_do_not_change_the_recipe() -> None:
-    there = built(publications={"hetzner": UPLOADED})
-
-    assert reasons(due(there, publish=["hetzner"], version=there.version)) == []
+    assert (reasons(image), image.steps, image.is_due) == (causes, steps, bool(steps))
 
 
 def test_image_is_due_at_age_of_rebuild_every() -> None:
-    assert reasons(due(built(built_at=ago(days=7, seconds=-1)))) == []
-
     image = due(built(built_at=ago(days=7)))
 
     assert reasons(image) == ["too-old"]
     assert tells(image.causes[0].because, "20261121T060000Z", "7d", "rebuild.every", "7d")
 
 
-def test_image_is_never_due_by_age_without_rebuild_every() -> None:
-    assert reasons(due(built(built_at=ago(days=900)), rebuild=None)) == []
-
-
-def test_image_is_due_when_packages_are_newer() -> None:
+def test_image_is_due_when_packages_are_newer_unless_pinned() -> None:
     worker = Update(
         package="debusine-worker", installed="1", available="2", suite="trixie", security=False
     )
     fix = worker.altered(package="zlib1g", security=True)
+    pinned = recipe_digest(ImageRecipe.model_validate(recipe(worker_version="1")))
 
     image = due(built(), news=(worker, fix))
 
     assert reasons(image) == ["newer-worker", "security-update"]
     assert tells(image.causes[0].because, "trixie", "debusine-worker 2", "1")
-
-
-def test_newer_worker_is_not_due_when_recipe_pins_version() -> None:
-    worker = Update(
-        package="debusine-worker", installed="1", available="2", suite="trixie", security=False
-    )
-    pinned = recipe_digest(ImageRecipe.model_validate(recipe(worker_version="1")))
-
     assert due(built(recipe_digest=pinned), news=(worker,), worker_version="1").steps == ()
 
 
@@ -136,10 +128,6 @@ def test_only_missing_publication_is_due(state: str) -> None:
 
     assert tells(image.causes[0].because, "20261121T060000Z", "aws")
     assert (image.steps, image.version) == (("publish",), built().version)
-
-
-def test_withdrawn_version_is_not_due_for_publication() -> None:
-    assert due(built(state="retired"), publish=["hetzner"]).steps == ()
 
 
 # failures
@@ -170,15 +158,12 @@ def test_delay_doubles_per_failure_up_to_a_day(failures: int, hours: int) -> Non
     assert not due(built(recipe_digest="r0"), *tries[:-1], almost).is_due
 
 
-def test_corrected_recipe_is_due_immediately() -> None:
-    assert due(failed(0.1, recipe_digest="r0")).is_due
-    assert due(failed(0.1, role_digest="a0")).is_due
-    assert not due(failed(0.1)).is_due
-
-
-def test_failure_before_last_successful_build_is_ignored() -> None:
+def test_failure_delays_only_builds_of_its_recipe_until_a_success() -> None:
     good = built(recipe_digest="r0", version="20261121T075900Z")
 
+    assert not due(failed(0.1)).is_due
+    assert due(failed(0.1, recipe_digest="r0")).is_due
+    assert due(failed(0.1, role_digest="a0")).is_due
     assert due(failed(0.5), good).is_due
 
 

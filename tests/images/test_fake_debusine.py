@@ -40,6 +40,8 @@ def test_fake_worker_registers_connects_and_requests_work(
     assert worker.register(TOKEN) == 201
     with worker.connected() as websocket:
         assert websocket.status == 101
+        assert websocket.headers["upgrade"] == "websocket"
+        assert len(websocket.headers["sec-websocket-accept"]) == 28
         assert websocket.message() == "connected"
         assert websocket.message() == "request_dynamic_metadata"
         assert worker.tell([*TAGS, *TAGS]) == 204
@@ -72,14 +74,6 @@ def test_unregistered_worker_is_refused(server: WorkerServer, worker: WorkerClie
     assert server.provides == ()
 
 
-def test_worker_without_reported_tags_has_none(server: WorkerServer, worker: WorkerClient) -> None:
-    worker.register(TOKEN)
-    worker.tell()
-
-    assert server.wait_for(Stage.REPORTED, 5)
-    assert server.provides == ()
-
-
 @pytest.mark.parametrize("text", [b"there?", b"x" * 125])
 def test_pings_are_answered(worker: WorkerClient, text: bytes) -> None:
     worker.register(TOKEN)
@@ -90,11 +84,13 @@ def test_pings_are_answered(worker: WorkerClient, text: bytes) -> None:
         assert websocket.ping(text) == (0xA, text)
 
 
-def test_websocket_handshake_follows_the_protocol(worker: WorkerClient) -> None:
+def test_odd_requests_of_a_worker_are_answered(server: WorkerServer, worker: WorkerClient) -> None:
+    assert worker.ask("POST", "worker/register/", {}, TOKEN, length=1 << 40) == 413
     worker.register(TOKEN)
-    with worker.connected() as websocket:
-        assert websocket.headers["upgrade"] == "websocket"
-        assert len(websocket.headers["sec-websocket-accept"]) == 28
+    assert worker.ask("GET", "work-request/1/", None) == 404
+    worker.tell()
+    assert server.wait_for(Stage.REPORTED, 5)
+    assert server.provides == ()
 
 
 def test_worker_is_not_connected_when_its_handshake_lacks_the_key(
@@ -120,16 +116,6 @@ def test_websocket_ends_with_the_server() -> None:
             websocket.message()
 
         assert websocket.ended()
-
-
-def test_other_request_of_worker_is_not_found(worker: WorkerClient) -> None:
-    worker.register(TOKEN)
-
-    assert worker.ask("GET", "work-request/1/", None) == 404
-
-
-def test_too_long_request_is_refused(worker: WorkerClient) -> None:
-    assert worker.ask("POST", "worker/register/", {}, TOKEN, length=1 << 40) == 413
 
 
 def test_missing_response_of_server_is_reported() -> None:

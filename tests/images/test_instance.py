@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +31,9 @@ def rig(tmp_path: Path) -> Iterator[MachineRig]:
         yield MachineRig(tmp_path / "images", api)
 
 
-def test_instance_build_has_labelled_snapshot_and_no_disk(
-    rig: MachineRig,
-) -> None:
+def test_instance_build_has_labelled_snapshot_and_manifest(rig: MachineRig) -> None:
+    rig.role = lambda: rig.asked.append("the role")
+
     rig.build()
 
     site = HcloudSite("debian-ci", "fsn1")
@@ -40,83 +41,60 @@ def test_instance_build_has_labelled_snapshot_and_no_disk(
     (upload,) = publisher.uploads()
     assert (upload.id, upload.whole) == (rig.publication.id, True)
     assert (upload.image, upload.version) == ("trixie", VERSION)
-    _, manifest = folder.find_build(rig.images, "trixie", VERSION)
+    place, manifest = folder.find_build(rig.images, "trixie", VERSION)
     assert manifest == rig.manifest
     assert (manifest.way, sorted(manifest.files)) == ("instance", ["build.log", "sbom.spdx.json"])
-
-
-def test_manifest_has_machine_rented_for_the_build(rig: MachineRig) -> None:
-    rig.build()
-
-    (made,) = (
-        each.body for each in rig.api.requests if (each.method, each.path) == ("POST", "/servers")
-    )
-    rental = rig.manifest.rental
+    (made,) = servers_made(rig)
+    rental = manifest.rental
     assert rental is not None
     assert (rental.provider, rental.type) == ("hetzner", made["server_type"])
     assert (rental.location, rental.seconds >= 1) == ("fsn1", True)
+    assert rig.asked[-5:] == [READY, "the role", LIST_INSTALLED, SYSTEM, CLEAN]
+    assert rig.host is not None
+    assert rig.host.variables["ansible_connection"] == "ssh"
+    assert rig.variables["debusine_worker_enable_backends"] == ["unshare"]
+    phases = ["machine", "ready", "role", "packages", "jobs", "clean", "test", "snapshot"]
+    said = [(each.phase, each.task) for each in rig.steps]
+    assert said == [
+        *((each, "") for each in phases[:3]),
+        ("role", "Install packages"),
+        *((each, "") for each in phases[3:]),
+    ]
+    assert list(manifest.seconds) == phases
+    test, _ = manifest.tests
+    assert (test.kind, test.problems, test.at >= NOW) == ("offline", (), True)
+    again = rig.hetzner.publisher().publish(manifest, str(place), lambda _: None)
+    assert again.id == rig.publication.id
+    assert len(publisher.uploads()) == 1
+
+
+def servers_made(rig: MachineRig) -> list[Any]:
+    """Return what each order of a server had said."""
+    orders = (
+        each for each in rig.api.requests if (each.method, each.path) == ("POST", "/servers")
+    )
+    return [each.body for each in orders]
 
 
 def test_build_machine_boots_hetzner_image_of_the_suite(rig: MachineRig) -> None:
     rig.build(suite="bookworm")
 
-    (made,) = (
-        each for each in rig.api.requests if (each.method, each.path) == ("POST", "/servers")
-    )
-    image = rig.api.state.resources["images"][made.body["image"]]
-    assert (image["name"], made.body["start_after_create"]) == ("debian-12", True)
+    (made,) = servers_made(rig)
+    image = rig.api.state.resources["images"][made["image"]]
+    assert (image["name"], made["start_after_create"]) == ("debian-12", True)
 
 
-def test_instance_build_refuses_suite_without_base_image(
-    rig: MachineRig,
+def test_impossible_instance_build_is_refused_before_creation(
+    rig: MachineRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(BuildFailed, match="sid"):
         rig.build(suite="sid")
-
-    assert rig.left() == []
-    assert [each for each in rig.api.requests if each.method == "POST"] == []
-
-
-def test_instance_build_refuses_missing_ansible_before_creation(
-    rig: MachineRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("fleet.images.role.shutil.which", lambda *_, **__: None)
-
     with pytest.raises(BuildFailed, match=r"fleet-reconciler\[images\]"):
         rig.build()
 
     assert rig.left() == []
     assert [each for each in rig.api.requests if each.method == "POST"] == []
-
-
-def test_role_runs_between_updates_and_cleaning(rig: MachineRig) -> None:
-    rig.role = lambda: rig.asked.append("the role")
-
-    rig.build()
-
-    assert rig.asked[-5:] == [READY, "the role", LIST_INSTALLED, SYSTEM, CLEAN]
-    assert rig.host is not None
-    assert rig.host.variables["ansible_connection"] == "ssh"
-    assert rig.variables["debusine_worker_enable_backends"] == ["unshare"]
-
-
-def test_instance_build_reports_and_times_each_phase(rig: MachineRig) -> None:
-    rig.build()
-
-    said = [(each.phase, each.task) for each in rig.steps]
-    assert said == [
-        ("machine", ""),
-        ("ready", ""),
-        ("role", ""),
-        ("role", "Install packages"),
-        ("packages", ""),
-        ("jobs", ""),
-        ("clean", ""),
-        ("test", ""),
-        ("snapshot", ""),
-    ]
-    phases = ["machine", "ready", "role", "packages", "jobs", "clean", "test", "snapshot"]
-    assert list(rig.manifest.seconds) == phases
 
 
 def test_packages_have_origin_when_known() -> None:
@@ -125,16 +103,6 @@ def test_packages_have_origin_when_known() -> None:
     assert (bash.name, bash.version, bash.sha256) == ("bash", "5.2.37-2", "abc")
     assert bash.origin == "trixie/main at http://deb.example.org/debian"
     assert (worker.name, worker.source, worker.sha256) == ("debusine-worker", "debusine", "")
-
-
-def test_version_is_tested_when_build_machine_passes(rig: MachineRig) -> None:
-    rig.build()
-
-    test, _ = rig.manifest.tests
-    assert (test.kind, test.problems) == ("offline", ())
-    assert test.at >= NOW
-    _, manifest = folder.find_build(rig.images, "trixie", VERSION)
-    assert manifest.tests == rig.manifest.tests
 
 
 TAGS = ("worker:cap:sbuild", "worker:task:worker:sbuild:version:1", "worker:type:external")
@@ -186,15 +154,6 @@ def test_no_snapshot_is_taken_when_a_job_failed(
     assert not any(each.path.endswith("/create_image") for each in rig.api.requests)
 
 
-def test_no_resource_is_left_when_machine_is_lost_before_its_jobs(rig: MachineRig) -> None:
-    rig.packages, rig.fails_at = (NEW_WORKER,), COPY_ROOT
-
-    with pytest.raises(BuildFailed, match="the connection is lost"):
-        rig.build()
-
-    assert rig.left() == []
-
-
 def test_no_snapshot_is_taken_when_test_fails(rig: MachineRig) -> None:
     rig.files.put("/etc/machine-id", "0123456789abcdef\n")
     rig.files.put("/etc/hostname", "builder-7\n")
@@ -222,9 +181,14 @@ def test_only_log_is_left_when_role_fails(rig: MachineRig) -> None:
     assert "the role was here" in (rig.images / "trixie" / f"{VERSION}.log").read_text()
 
 
-@pytest.mark.parametrize("script", [READY, LIST_INSTALLED, CLEAN])
-def test_no_resource_is_left_when_machine_is_lost(rig: MachineRig, script: str) -> None:
-    rig.fails_at = script
+@pytest.mark.parametrize(
+    ("script", "packages"),
+    [(READY, TOLD), (LIST_INSTALLED, TOLD), (COPY_ROOT, (NEW_WORKER,)), (CLEAN, TOLD)],
+)
+def test_no_resource_is_left_when_machine_is_lost(
+    rig: MachineRig, script: str, packages: tuple[str, ...]
+) -> None:
+    rig.packages, rig.fails_at = packages, script
 
     with pytest.raises(BuildFailed, match="the connection is lost"):
         rig.build()
@@ -285,14 +249,3 @@ def test_next_build_deletes_servers_of_a_killed_one(
     assert killed.returncode == -signal.SIGKILL
     assert (len(left), len(keys)) == (3, 1)  # server, key and folder; the private key
     assert (rig.left(), list(temporary.glob("*/key"))) == ([VERSION], [])
-
-
-def test_publish_reuses_snapshot_of_instance_build(rig: MachineRig) -> None:
-    rig.build()
-    place, manifest = folder.find_build(rig.images, "trixie", VERSION)
-    publisher = rig.hetzner.publisher()
-
-    published = publisher.publish(manifest, str(place), lambda _: None)
-
-    assert published.id == rig.publication.id
-    assert len(publisher.uploads()) == 1

@@ -56,13 +56,6 @@ def test_full_disk_leaves_a_lock_its_word(tmp_path: Path) -> None:
         assert again == word
 
 
-def test_program_gets_input_and_its_output_is_logged(log: Path) -> None:
-    told = run("sh", "-c", "cat; echo a word >&2", log=log, stdin=b"in")
-
-    assert told == "in"
-    assert tells(log.read_text(encoding="utf-8"), ">&2")
-
-
 def test_program_environment_has_only_proxies_of_the_caller(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,13 +68,17 @@ def test_program_environment_has_only_proxies_of_the_caller(
     assert told == {**ENVIRONMENT, **proxies, "PATH": told["PATH"]}
 
 
-def test_program_failure_quotes_its_error_lines(log: Path) -> None:
+def test_program_gets_input_and_its_output_and_failure_are_logged(log: Path) -> None:
+    told = run("sh", "-c", "cat; echo a word >&2", log=log, stdin=b"in")
     with pytest.raises(ProgramFailed) as caught:
         run("sh", "-c", "echo 'E: no such suite'; echo bye; exit 7", log=log)
 
+    assert told == "in"
+    logged = log.read_text(encoding="utf-8")
+    assert tells(logged, ">&2")
+    assert "\nbye\n" in logged
     assert tells(str(caught.value), "ended", "7")
     assert "bye" in caught.value.output
-    assert "bye" in log.read_text(encoding="utf-8")
 
 
 def test_program_failure_quotes_last_lines_without_error_line() -> None:
@@ -91,16 +88,7 @@ def test_program_failure_quotes_last_lines_without_error_line() -> None:
     assert last_of(" \n") == "  no output"
 
 
-def test_programs_in_sbin_are_found_with_any_path(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-
-    assert Path(need("mke2fs")).is_file()
-    assert Path(as_root("mke2fs")[-1]).is_file()
-
-
-def test_missing_programs_are_named_with_their_packages(
+def test_missing_programs_are_named_and_those_of_root_found_with_any_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -112,6 +100,8 @@ def test_missing_programs_are_named_with_their_packages(
     )
     with pytest.raises(FleetError, match="lacks mcopy"):
         need("mcopy")
+    assert Path(need("mke2fs")).is_file()
+    assert Path(as_root("mke2fs")[-1]).is_file()
 
 
 def test_full_disk_explanation_names_required_space() -> None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import pytest
+
 from fleet.errors import FileUnreadable, FleetError, PublicationRefused, SourceUnreachable
 from fleet.images.prune import (
     PrunedVersion,
@@ -103,13 +105,8 @@ def test_pruned_version_stays_in_store_when_a_place_fails() -> None:
     assert tells(pruned.kept, "deleted", "aws", "aws", "answer")
     assert [upload.id for upload in trial.account.uploads.values()] == ["aws"]
     assert [each.state for each in trial.store.image_versions()] == ["failed"]
-
-
-def test_version_is_kept_when_a_place_cannot_delete() -> None:
-    trial = Trial(published("retired"))
     trial.publishers["aws"] = SourceUnreachable("no token")
-
-    assert tells(trial.prune().kept, "deleted", "aws")
+    assert tells(trial.prune(state="failed").kept, "deleted", "aws")
 
 
 def test_version_is_kept_when_its_folder_cannot_be_deleted() -> None:
@@ -120,14 +117,21 @@ def test_version_is_kept_when_its_folder_cannot_be_deleted() -> None:
     assert len(trial.store.image_versions()) == 1
 
 
-def test_prune_skips_version_promoted_meanwhile() -> None:
-    trial = Trial(published("current"))
+@pytest.mark.parametrize(
+    ("state", "judged"),
+    [
+        ("current", {}),  # it was promoted meanwhile
+        ("retired", {"places": {"aws": "aws"}}),  # it was published meanwhile
+    ],
+)
+def test_prune_skips_version_changed_meanwhile(state: State, judged: dict[str, object]) -> None:
+    trial = Trial(published(state))
 
-    pruned = trial.prune(state="retired")
+    pruned = trial.prune(**judged)
 
     assert tells(pruned.kept, "deleted")
     assert len(trial.account.uploads) == 2
-    assert [each.state for each in trial.store.image_versions()] == ["current"]
+    assert trial.store.image_versions() == (published(state),)
 
 
 def test_killed_prune_is_finished_by_the_next() -> None:
@@ -136,16 +140,6 @@ def test_killed_prune_is_finished_by_the_next() -> None:
 
     assert trial.prune(state="failed").kept == ""
     assert trial.store.image_versions() == ()
-
-
-def test_prune_skips_version_published_meanwhile() -> None:
-    trial = Trial(published("retired"))
-
-    pruned = trial.prune(places={"aws": "aws"})
-
-    assert tells(pruned.kept, "deleted")
-    assert len(trial.account.uploads) == 2
-    assert trial.store.image_versions() == (published("retired"),)
 
 
 def test_prune_keeps_uploads_of_version_built_elsewhere() -> None:
@@ -157,29 +151,25 @@ def test_prune_keeps_uploads_of_version_built_elsewhere() -> None:
 
 
 def test_list_uploads_skips_places_without_images_or_answer() -> None:
-    trial = Trial(published("retired"))
-    trial.publishers |= {
-        "aws": SourceUnreachable("no token"),
-        "here": PublicationRefused("it takes no images"),
-    }
-
-    listed, unlisted = list_uploads(("aws", "here", "hetzner"), trial.publisher_of)
-
-    assert [upload.version for upload in listed["hetzner"]] == [V1, V1]
-    assert (list(listed), unlisted) == (["hetzner"], {"aws": "no token"})
-
-
-def test_place_with_unreadable_mark_counts_as_unlisted() -> None:
     class Marred(FakePublisher):
         def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:  # noqa: ARG002 - the port's own argument
             raise PublicationRefused("trixie/1/mark is no mark of fleet; move it away")
 
-    marred = Pipeline(Marred(Account(), "debian-ci"))
+    trial = Trial(published("retired"))
+    trial.publishers |= {
+        "aws": SourceUnreachable("no token"),
+        "here": PublicationRefused("it takes no images"),
+        "store": Pipeline(Marred(Account(), "debian-ci")),
+    }
 
-    assert list_uploads(("store",), {"store": marred}.__getitem__) == (
-        {},
-        {"store": "trixie/1/mark is no mark of fleet; move it away"},
-    )
+    listed, unlisted = list_uploads(("aws", "here", "hetzner", "store"), trial.publisher_of)
+
+    assert [upload.version for upload in listed["hetzner"]] == [V1, V1]
+    assert list(listed) == ["hetzner"]
+    assert unlisted == {
+        "aws": "no token",
+        "store": "trixie/1/mark is no mark of fleet; move it away",
+    }
 
 
 def a_forgotten(*, kept: str) -> UntrackedUpload:

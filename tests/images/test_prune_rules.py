@@ -58,10 +58,7 @@ def test_prune_keeps_newest_versions_by_rebuild_keep() -> None:
     assert tells(reasons[V3], "rebuild.keep")
     assert tells(reasons[V4], "current")
 
-
-def test_rebuild_keep_sets_number_of_kept_versions() -> None:
     image = {"suite": "trixie", "architecture": "amd64", "rebuild": {"every": "7d", "keep": 3}}
-
     assert set(kept(quiet(), fleet=a_fleet(images={"trixie": image}))) == {V2, V3, V4}
 
 
@@ -90,31 +87,29 @@ def test_prune_keeps_version_named_by_existing_id() -> None:
     assert V2 not in reasons
 
 
-def test_prune_keeps_version_of_a_listed_machine() -> None:
-    listing = a_listing(a_machine(name="debian-ci-builders-0007", image=f"id-{V1}"))
-
-    reasons = kept(quiet(providers={"hetzner": listing}))
-
-    assert tells(reasons[V1], "machine", "debian-ci-builders-0007")
+NAME = "debian-ci-builders-0007"
 
 
-def test_prune_keeps_version_of_a_stack() -> None:
-    stack = a_stack(workers=(some_inputs(name="debian-ci-builders-0007", image=f"id-{V1}"),))
-
-    reasons = kept(quiet(stacks={"builders": stack}))
-
-    assert tells(reasons[V1], "stack", "pool builders", "debian-ci-builders-0007")
+@pytest.mark.parametrize(
+    ("world", "by"),
+    [
+        ({"providers": {"hetzner": a_listing(a_machine(name=NAME, image=f"id-{V1}"))}}, "machine"),
+        (
+            {"stacks": {"builders": a_stack(workers=(some_inputs(name=NAME, image=f"id-{V1}"),))}},
+            "stack",
+        ),
+    ],
+)
+def test_prune_keeps_version_of_a_machine(world: dict[str, object], by: str) -> None:
+    assert tells(kept(quiet(**world))[V1], by, NAME)
 
 
 def test_prune_keeps_version_of_planned_machine() -> None:
-    create = a_create(
-        worker="debian-ci-builders-0007",
-        inputs=some_inputs(name="debian-ci-builders-0007", image=f"id-{V1}"),
-    )
+    create = a_create(worker=NAME, inputs=some_inputs(name=NAME, image=f"id-{V1}"))
 
     reasons = kept(quiet(), plans={"plan.json": a_plan(actions=(create,))})
 
-    assert tells(reasons[V1], "plan.json", "debian-ci-builders-0007")
+    assert tells(reasons[V1], "plan.json", NAME)
 
 
 def test_prune_keeps_version_while_approval_is_unexpired() -> None:
@@ -149,25 +144,20 @@ def test_prune_deletes_nothing_when_a_listing_failed(world: dict[str, object], s
     assert tells(reasons[V1], said, "unknown")
 
 
-def test_users_of_an_image_are_unknown_if_a_provider_left_fleet_yaml() -> None:
-    elsewhere = {"gone": Publication(id="id-1", at=NOW, verified=True)}
-
-    reasons = kept(quiet(), version(V1, publications=elsewhere), *OLD[1:])
-
-    assert tells(reasons[V1], "provider gone", "fleet.yaml")
-
-
-def test_version_only_in_a_store_is_pruned() -> None:
-    stored = {"file:///srv/images": Publication(id="x", at=NOW, verified=True)}
-
-    assert V1 not in kept(quiet(), version(V1, publications=stored), *OLD[1:])
-
-
 def test_prune_keeps_building_and_untested_versions() -> None:
     reasons = kept(quiet(), version(V1, "building"), version(V2, "built"), *OLD[2:])
 
     assert tells(reasons[V1], "built")
     assert tells(reasons[V2], "test")
+
+
+def test_version_at_a_place_outside_fleet_yaml_is_pruned_only_from_a_store() -> None:
+    def at(place: str) -> dict[str, str]:
+        publications = {place: Publication(id="id-1", at=NOW, verified=True)}
+        return kept(quiet(), version(V1, publications=publications), *OLD[1:])
+
+    assert tells(at("gone")[V1], "provider gone", "fleet.yaml")
+    assert V1 not in at("file:///srv/images")
 
 
 def failed(name: str, **overrides: object) -> Version:
@@ -189,13 +179,7 @@ def test_failed_version_is_deleted_when_no_delay_depends_on_it() -> None:
     assert kept(quiet(), failed(V3, since=old), failed(V4, recipe_digest="r0", since=old)) == {}
     assert set(kept(quiet(), failed(V2, since=old), failed(V3))) == {V2, V3}
     assert kept(quiet(), failed(V3, recipe_digest="r0")) == {}
-
-
-def test_failed_version_of_removed_image_is_deleted() -> None:
-    assert kept(quiet(), version(V4, "failed", image="buster")) == {}
-
-
-def test_prune_deletes_failed_version_of_earlier_prune() -> None:
+    assert kept(quiet(), failed(V4, image="buster")) == {}
     assert V4 not in kept(quiet(), *OLD[:3], version(V4, "failed", why=PRUNED))
 
 
@@ -221,31 +205,16 @@ def upload(name: str, *, whole: bool = True) -> Upload:
     return Upload(id=name, image="trixie", version=V1, sha256="0", whole=whole, since=NOW)
 
 
-def test_forgotten_upload_is_complete_without_version() -> None:
-    listed = {"hetzner": [upload(f"id-{V1}"), upload("stray"), upload("part", whole=False)]}
+def test_forgotten_upload_is_complete_unnamed_and_listed_once() -> None:
+    account = [upload(f"id-{V1}"), upload("stray"), upload("part", whole=False), upload("named")]
+    frozen = {"existing": {"hetzner": "named"}}
+    fleet = a_fleet(images={"trixie": {"suite": "trixie", "architecture": "amd64"}, "f": frozen})
 
-    (found,) = find_forgotten(a_fleet(), (version(V1), version(V2)), listed)
+    (found,) = find_forgotten(fleet, [version(V1)], {"hetzner": account, "helsinki": account})
 
     assert (found.place, found.id, found.image, found.version) == (
-        "hetzner",
-        "stray",
-        "trixie",
-        V1,
+        *("helsinki", "stray", "trixie", V1),
     )
-
-
-def test_forgotten_upload_of_shared_account_is_listed_once() -> None:
-    account = [upload(f"id-{V1}"), upload("stray")]
-
-    found = find_forgotten(a_fleet(), [version(V1)], {"hetzner": account, "helsinki": account})
-
-    assert [(each.place, each.id) for each in found] == [("helsinki", "stray")]
-
-
-def test_upload_named_by_existing_id_is_not_forgotten() -> None:
-    fleet = a_fleet(images={"trixie": {"existing": {"hetzner": "named"}}})
-
-    assert find_forgotten(fleet, (), {"hetzner": [upload("named")]}) == ()
 
 
 def test_prune_also_reads_former_stores_of_an_image() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, Hetzner, SshAccess
+from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, SshAccess
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.errors import PublicationRefused, SourceUnreachable
 from fleet.images.publish import Pipeline
@@ -72,32 +72,15 @@ class Dropping(Watcher):
             raise
 
 
-def test_snapshot_has_complete_mark(rig: RescueRig, folder: Path) -> None:
+def test_snapshot_is_bootable_with_complete_mark_and_nothing_else_left(
+    rig: RescueRig, folder: Path
+) -> None:
     manifest = a_build(folder)
 
-    rig.publisher().publish(manifest, str(folder), Watcher())
+    published = rig.publisher().publish(manifest, str(folder), Watcher())
 
     digest = manifest.files["disk.raw"].sha256
-    assert snapshots(rig) == [
-        {
-            "fleet": "debian-ci",
-            "image": "trixie",
-            "version": VERSION,
-            "sha256": digest[:32],
-            "state": "whole",
-        }
-    ]
-
-
-def test_temporary_server_and_key_are_deleted_afterwards(rig: RescueRig, folder: Path) -> None:
-    rig.publisher().publish(a_build(folder), str(folder), Watcher())
-
-    assert rig.left() == []
-
-
-def test_machine_boots_published_snapshot(rig: RescueRig, folder: Path) -> None:
-    published = rig.publisher().publish(a_build(folder), str(folder), Watcher())
-
+    assert snapshots(rig) == [MARK | {"sha256": digest[:32], "state": "whole"}]
     image = rig.api.state.resources["images"][int(published.id)]
     assert (image["status"], image["architecture"]) == ("available", "x86")
     assert image["disk_size"] == min(
@@ -105,6 +88,7 @@ def test_machine_boots_published_snapshot(rig: RescueRig, folder: Path) -> None:
         for each in rig.api.state.resources["server_types"].values()
         if each["architecture"] == "x86"
     )
+    assert rig.left() == []
 
 
 @pytest.mark.slow
@@ -171,28 +155,23 @@ def test_failed_api_request_is_retried_once(rig: RescueRig, folder: Path, fault:
     assert rig.left() == []
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"images": 7}', b"\xff", b'{"images": [{}]}'])
-def test_uploads_are_unreachable_when_response_is_invalid(body: bytes) -> None:
-    with Loopback(lambda _: Answer(200, body)) as server:
-        api = Hetzner("x", base_url=server.url, pause=lambda _: None, tries=2)
-
-        with pytest.raises(SourceUnreachable, match="images"):
-            api.labelled("images", {"fleet": "debian-ci"})
+PAGES = {"pagination": {"page": 1, "per_page": 50, "next_page": None, "total_entries": 1}}
+INVALID = (
+    {"id": 7, "labels": None, "created": "2026-11-21T06:00:00Z"},
+    {"id": 7, "labels": MARK},
+    {"id": 7, "labels": MARK, "created": "yesterday"},
+    {"id": 7, "labels": ["fleet"]},
+)
 
 
 @pytest.mark.parametrize(
-    "image",
+    "body",
     [
-        {"id": 7, "labels": None, "created": "2026-11-21T06:00:00Z"},
-        {"id": 7, "labels": MARK},
-        {"id": 7, "labels": MARK, "created": "yesterday"},
-        {"id": 7, "labels": ["fleet"]},
+        *(b"[]", b"{}", b'{"images": 7}', b"\xff", b'{"images": [{}]}'),
+        *(json.dumps({"images": [each], "meta": PAGES}).encode() for each in INVALID),
     ],
-    ids=["no-labels", "no-date", "no-time", "list-of-labels"],
 )
-def test_uploads_are_unreachable_when_an_image_is_invalid(image: object) -> None:
-    place = {"page": 1, "per_page": 50, "next_page": None, "total_entries": 1}
-    body = json.dumps({"images": [image], "meta": {"pagination": place}}).encode()
+def test_uploads_are_unreachable_when_response_is_invalid(body: bytes) -> None:
     with Loopback(lambda _: Answer(200, body)) as server:
         site = HcloudSite("debian-ci", "fsn1", entry=SshAccess(pause=lambda _: None))
 

@@ -82,11 +82,6 @@ def test_command_connects_again_when_the_shared_connection_is_lost(ssh: Ssh) -> 
     assert ssh.run("echo here") == "here\n"
 
 
-def test_missing_remote_program_is_refused_by_name(ssh: Ssh) -> None:
-    with pytest.raises(PublicationRefused, match=r"127\.0\.0\.1 .*\(127\): .*no-such-program"):
-        ssh.run("exec no-such-program")
-
-
 def test_invalid_remote_reply_is_quoted(ssh: Ssh) -> None:
     class Chatty(Ssh):
         def run(self, script: str, sent: bytes = b"", log: Path | None = None) -> str:
@@ -116,7 +111,10 @@ def test_output_is_logged_when_a_script_fails(ssh: Ssh, tmp_path: Path) -> None:
 
     with pytest.raises(PublicationRefused, match=r"\(3\): why"):
         ssh.run("echo said; echo why >&2; exit 3", log=log)
+    with pytest.raises(PublicationRefused, match=r"127\.0\.0\.1 .*\(127\): .*no-such-program"):
+        ssh.run("exec no-such-program")
 
+    assert ssh.run("echo done", b"x" * (1 << 22)) == "done\n"  # it reads no input
     assert log.read_text(encoding="utf-8") == "before\nsaid\n"
 
 
@@ -125,7 +123,3 @@ def test_hanging_remote_script_is_killed(ssh: Ssh) -> None:
 
     with pytest.raises(SourceUnreachable, match="1 s"):
         hasty.run("sleep 600")
-
-
-def test_remote_run_succeeds_with_unread_input(ssh: Ssh) -> None:
-    assert ssh.run("echo done", b"x" * (1 << 22)) == "done\n"

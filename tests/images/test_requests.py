@@ -79,53 +79,27 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield Site(server, debusine, tmp_path)
 
 
-def test_debusine_build_downloads_disk_with_manifest(site: Site) -> None:
+def test_debusine_build_downloads_disk_and_log(site: Site) -> None:
     manifest = site.build()
 
     (version,) = list_versions(site.images, "trixie")
     folder, kept = find_build(site.images, "trixie", version)
     verify(folder, manifest)
-    assert kept == manifest
+    assert (kept, manifest.way) == (manifest, "debusine")
     assert (folder / "disk.qcow2").read_bytes() == DISK
-    assert [(each.name, each.version) for each in manifest.packages] == [
-        ("apt", "3.0.3"),
-        ("sbuild", "0.89.3"),
-    ]
-    assert manifest.way == "debusine"
-
-
-def test_token_is_sent_to_server_and_in_no_file(site: Site) -> None:
-    site.build()
-
-    assert {each.headers["token"] for each in site.server.received} == {"secret"}
-    written = [path.read_bytes() for path in site.images.rglob("*") if path.is_file()]
-    assert [content for content in written if b"secret" in content] == []
-
-
-def test_debusine_build_reports_each_status_once(site: Site) -> None:
-    site.build()
-
+    packages = [(each.name, each.version) for each in manifest.packages]
+    assert packages == [("apt", "3.0.3"), ("sbuild", "0.89.3")]
     phases = [step.phase for step in site.steps]
-    log = (site.images / "trixie/20261121T080000Z/build.log").read_text(encoding="utf-8")
+    log = (folder / "build.log").read_text(encoding="utf-8")
     assert phases[:6] == ["submit", "submit", "pending", "running", "completed", "take"]
     told = [line.split() for line in log.splitlines()]
     assert [words[2].rstrip(":") for words in told if words[1:2] == ["s"]] == phases
+    assert manifest.seconds.keys() == {*phases[:6], "packages"}
     assert site.waits == [10, 10]
-
-
-def test_debusine_build_times_its_phases(site: Site) -> None:
-    manifest = site.build()
-
-    assert sorted(manifest.seconds) == [
-        *("completed", "packages", "pending", "running", "submit", "take")
-    ]
-
-
-def test_debusine_build_keeps_server_log(site: Site) -> None:
-    site.build()
-
-    log = (site.images / "trixie/20261121T080000Z/build.log").read_text(encoding="utf-8")
     assert "== cmd.log\ncmd: debefivm-create\n" in log
+    assert {each.headers["token"] for each in site.server.received} == {"secret"}
+    written = [path.read_bytes() for path in site.images.rglob("*") if path.is_file()]
+    assert [content for content in written if b"secret" in content] == []
 
 
 def test_debusine_build_succeeds_without_downloadable_log(site: Site) -> None:
@@ -177,11 +151,13 @@ def test_debusine_build_retries_after_temporary_failure(site: Site) -> None:
         ({"host": "http://elsewhere.example.org"}, "image.qcow2.* host"),
         ({"disk": DISK[:-1] + b"!"}, "6004"),
         ({"disk": DISK[:-1]}, "6003 bytes"),
+        ({"cut": {8}}, "cut off"),
     ],
 )
 def test_debusine_build_leaves_no_files_when_image_is_wrong(
-    site: Site, wrong: dict[str, object], said: str
+    site: Site, wrong: dict[str, Any], said: str
 ) -> None:
+    site.server.faults.truncate = wrong.pop("cut", ())
     for name, value in wrong.items():
         setattr(site.debusine, name, value)
 
@@ -233,28 +209,24 @@ def test_refused_debusine_request_quotes_server(site: Site, answer: Answer, said
         site.build()
 
 
-def test_truncated_debusine_download_is_an_error(site: Site) -> None:
-    site.server.faults.truncate = {8}
-
-    with pytest.raises(BuildFailed, match="cut off"):
-        site.build()
-
-    assert site.left() == LEFT
-
-
 def interrupted(_: float) -> None:
     raise KeyboardInterrupt
 
 
-def test_interrupt_aborts_the_build_at_the_server(site: Site) -> None:
+@pytest.mark.parametrize(("again", "number"), [(False, 7), (True, 9)])
+def test_interrupt_aborts_the_request_at_the_server(
+    site: Site, *, again: bool, number: int
+) -> None:
+    site.debusine.again = again
+
     with pytest.raises(KeyboardInterrupt):
         site.build(wait=interrupted)
 
-    assert site.debusine.aborted == [7]
+    assert site.debusine.aborted == [number]
     assert site.left() == LEFT
 
 
-def test_debusine_build_follows_retried_request(site: Site) -> None:
+def test_debusine_build_follows_retried_request_unless_aborted(site: Site) -> None:
     site.debusine.again = True
 
     site.build()
@@ -262,28 +234,7 @@ def test_debusine_build_follows_retried_request(site: Site) -> None:
     phases = [step.phase for step in site.steps]
     assert phases[2:7] == ["aborted", "again", "pending", "running", "completed"]
     assert len(list_versions(site.images, "trixie")) == 1
-
-
-def test_interrupt_aborts_the_retried_request(site: Site) -> None:
-    site.debusine.again = True
-
-    with pytest.raises(KeyboardInterrupt):
-        site.build(wait=interrupted)
-
-    assert site.debusine.aborted == [9]
-
-
-def test_request_names_its_build(site: Site) -> None:
-    """Two of one recipe are told apart by it, where both are tried again."""
-    site.build()
-
-    script = str(posted_data(site.debusine)("customization_script"))
-    assert "trixie, version 20261121T080000Z" in script
-
-
-def test_debusine_build_fails_when_request_was_aborted(site: Site) -> None:
-    site.debusine.again, site.debusine.aborted_by = True, 3
-
+    site.debusine.aborted_by = 3
     with pytest.raises(BuildFailed, match=r"request 7 at .*aborted"):
         site.build()
 
@@ -313,12 +264,6 @@ def test_unsupported_recipe_is_refused_before_request(
     assert site.server.received == []
 
 
-def posted_data(debusine: DebusineBuilds) -> Callable[[str], object]:
-    data = debusine.posted["task_data"]
-    assert isinstance(data, dict)
-    return lambda key: data[key]
-
-
 def test_script_deletes_names_refused_by_mkfs_of_task(tmp_path: Path) -> None:
     """A real worker failed on such a certificate of ca-certificates: it runs mkfs in locale C."""
     (tmp_path / "mozilla").mkdir()
@@ -334,28 +279,22 @@ def test_script_deletes_names_refused_by_mkfs_of_task(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*.crt")] == ["GTS_Root_R1.crt"]
 
 
-def test_server_records_end_of_request_with_package_list(site: Site) -> None:
-    """A real one could not, and retried what had succeeded: the name it records under is short."""
-    site.debusine.codename = "bookworm"
-    site.build(suite="bookworm")
-
-    options = posted_data(site.debusine)("bootstrap_options")
-    assert isinstance(options, dict)
-    packages = ",".join(sorted(options["extra_packages"]))
-    context = quote(f"{options['architecture']}:{options['variant']}:{packages}")
-    name = f"Worker:simplesystemimagebuild:bookworm:{context}:{10**9}"
-    assert len(name) <= 255
-
-
-def test_debusine_task_has_suite_packages_and_role_script(site: Site) -> None:
+def test_debusine_task_has_suite_packages_role_script_and_build(site: Site) -> None:
     site.debusine.codename = "sid"
     site.build(suite="sid", swap="1GiB")
 
-    said = posted_data(site.debusine)
-    assert said("bootstrap_repositories") == [
+    posted: dict[str, Any] = site.debusine.posted
+    task, script = posted["task_data"], posted["task_data"]["customization_script"]
+    assert (posted["task_name"], posted["workspace"]) == ("simplesystemimagebuild", "builds")
+    assert task["bootstrap_repositories"] == [
         {"mirror": MIRROR, "suite": "sid", "components": ["main"]}
     ]
-    assert '"debusine_worker_swap_mebibytes": 1024' in str(said("customization_script"))
-    assert " systemd-sysv " in str(said("customization_script"))
-    assert site.debusine.posted["task_name"] == "simplesystemimagebuild"
-    assert site.debusine.posted["workspace"] == "builds"
+    assert '"debusine_worker_swap_mebibytes": 1024' in script
+    assert " systemd-sysv " in script
+    # Two builds of one recipe are told apart by it, where both are tried again.
+    assert "trixie, version 20261121T080000Z" in script
+    # A server that could not record its end, as the name is too long, retried what had succeeded.
+    options = task["bootstrap_options"]
+    packages = ",".join(sorted(options["extra_packages"]))
+    context = quote(f"{options['architecture']}:{options['variant']}:{packages}")
+    assert len(f"Worker:simplesystemimagebuild:bookworm:{context}:{10**9}") <= 255

@@ -6,7 +6,6 @@ import shutil
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -42,16 +41,12 @@ PLAY = """
 """
 
 
-@dataclass
-class Played:
-    changed: tuple[str, ...]
-    told: list[str]
-    log: str
-
-
-def play_in(folder: Path) -> Path:
+def play_in(folder: Path, *tasks: str) -> Path:
+    """Return a play of these tasks; PLAY where there is none."""
     play = folder / "play.yml"
-    play.write_text(PLAY, encoding="utf-8")
+    begin = "- hosts: all\n  gather_facts: false\n  tasks:\n"
+    written = begin + "".join(f"    - {task}\n" for task in tasks)
+    play.write_text(written if tasks else PLAY, encoding="utf-8")
     return play
 
 
@@ -67,27 +62,19 @@ def commands_naming(path: Path) -> list[bytes]:
     return [command for command in found if str(path).encode() in command]
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    folder = tmp_path_factory.mktemp("play")
+def test_role_reports_tasks_and_changes_and_logs_without_escapes(tmp_path: Path) -> None:
     told: list[str] = []
-    given = variables(folder, fails=False)
-    log = folder / "log"
-    changed = run_role(HERE, given, log=log, told=told.append, play=play_in(folder))
-    return Played(changed, told, log.read_text(encoding="utf-8"))
+    log = tmp_path / "log"
 
+    changed = run_role(
+        HERE, variables(tmp_path, fails=False), log=log, told=told.append, play=play_in(tmp_path)
+    )
 
-def test_role_reports_each_task_at_its_start(played: Played) -> None:
-    assert played.told == ["Write a file", "Try what may fail", "Install packages"]
-
-
-def test_role_reports_changed_tasks(played: Played) -> None:
-    assert played.changed == ("Write a file",)
-
-
-def test_role_log_has_ansible_output_without_escapes(played: Played) -> None:
-    assert "TASK [Write a file]" in played.log
-    assert "\x1b" not in played.log
+    assert told == ["Write a file", "Try what may fail", "Install packages"]
+    assert changed == ("Write a file",)
+    logged = log.read_text(encoding="utf-8")
+    assert "TASK [Write a file]" in logged
+    assert "\x1b" not in logged
 
 
 def test_failing_task_is_named_with_position_and_output(tmp_path: Path) -> None:
@@ -143,11 +130,8 @@ def test_ansible_gets_no_settings_or_secrets_of_caller(
     monkeypatch.setenv("ANSIBLE_CHECK_MODE_MARKERS", "True")
     monkeypatch.setenv("FLEET_TEST_SECRET", "glpat-must-not-leak")
     monkeypatch.setenv("no_proxy", "localhost")
-    play = tmp_path / "play.yml"
-    play.write_text(
-        "- hosts: all\n  gather_facts: false\n  tasks:\n"
-        f"    - {{name: Tell, ansible.builtin.shell: {{cmd: 'env >{tmp_path}/env'}}}}\n",
-        encoding="utf-8",
+    play = play_in(
+        tmp_path, f"{{name: Tell, ansible.builtin.shell: {{cmd: 'env >{tmp_path}/env'}}}}"
     )
 
     run_role(HERE, {}, log=tmp_path / "log", play=play)
@@ -159,12 +143,7 @@ def test_ansible_gets_no_settings_or_secrets_of_caller(
 
 
 def test_interrupt_stops_ansible(tmp_path: Path) -> None:
-    play = tmp_path / "play.yml"
-    play.write_text(
-        "- hosts: all\n  gather_facts: false\n  tasks:\n"
-        "    - {name: Wait, ansible.builtin.command: {argv: [sleep, '600']}}\n",
-        encoding="utf-8",
-    )
+    play = play_in(tmp_path, "{name: Wait, ansible.builtin.command: {argv: [sleep, '600']}}")
 
     with pytest.raises(KeyboardInterrupt):
         run_role(
@@ -192,11 +171,8 @@ def test_programs_in_a_root_write_the_epoch_of_its_host(
 ) -> None:
     for name, text in inherited.items():
         monkeypatch.setenv(name, text)
-    play = tmp_path / "play.yml"
-    play.write_text(
-        "- hosts: all\n  gather_facts: false\n  tasks:\n"
-        "    - {name: Tell, ansible.builtin.raw: 'echo epoch $SOURCE_DATE_EPOCH.; exit 1'}\n",
-        encoding="utf-8",
+    play = play_in(
+        tmp_path, "{name: Tell, ansible.builtin.raw: 'echo epoch $SOURCE_DATE_EPOCH.; exit 1'}"
     )
 
     with pytest.raises(RoleFailed, match=r"epoch 7\."):
@@ -222,13 +198,6 @@ def test_ssh_accepts_only_recorded_host_key(tmp_path: Path) -> None:
     assert host.variables["ansible_ssh_private_key_file"] == str(tmp_path / "key")
 
 
-def test_digest_of_role_covers_its_files() -> None:
-    first = role_digest()
-
-    assert first == role_digest()
-    assert len(first) == 64
-
-
 @pytest.mark.parametrize(
     ("name", "differs"),
     [
@@ -245,6 +214,7 @@ def test_digest_of_the_role_changes_when_a_file_that_it_uses_does(
     shutil.copytree(ROOT / "ansible/roles/debusine_worker", role)
     monkeypatch.setattr("fleet.images.role.shipped_folder", lambda _: tmp_path)
     before = role_digest()
+    assert (len(before), role_digest()) == (64, before)
 
     with (role / name).open("a", encoding="utf-8") as file:
         file.write("# another line\n")

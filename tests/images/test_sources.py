@@ -39,15 +39,17 @@ def ask(mirror: Loopback, suite: str = "trixie") -> Archive:
 
 
 def test_sources_of_suite_include_updates_and_security(mirror: Loopback) -> None:
-    assert ask(mirror).lines == (
+    archive, sid = ask(mirror), ask(mirror, "sid")
+
+    assert archive.lines == (
         f"deb {mirror.url}/debian trixie main",
         f"deb {mirror.url}/debian trixie-updates main",
         f"deb {mirror.url}/debian-security trixie-security main",
     )
-
-
-def test_sources_of_suite_without_updates_are_the_suite(mirror: Loopback) -> None:
-    assert ask(mirror, "sid").lines == (f"deb {mirror.url}/debian sid main",)
+    assert (sid.lines, sid.absent) == ((f"deb {mirror.url}/debian sid main",), ())
+    assert archive.epoch == 1795252270  # of its newest suite
+    uri, suite = mirror_suites("trixie", None)[-1]
+    assert (uri, suite) == ("http://security.debian.org/debian-security", "trixie-security")
 
 
 def test_security_archive_missing_at_mirror_is_named(mirror: Loopback) -> None:
@@ -82,20 +84,6 @@ def test_debian_archive_is_signed_when_apt_trusts_other_keys(
     assert archive_of("trixie", None).lines == plain
 
 
-def test_debian_archive_has_its_own_security_archive() -> None:
-    uri, suite = mirror_suites("trixie", None)[-1]
-
-    assert (uri, suite) == ("http://security.debian.org/debian-security", "trixie-security")
-
-
-def test_suite_that_never_has_updates_is_complete(mirror: Loopback) -> None:
-    assert ask(mirror, "sid").absent == ()
-
-
-def test_archive_has_time_of_its_newest_suite(mirror: Loopback) -> None:
-    assert ask(mirror).epoch == 1795252270
-
-
 def test_state_of_archive_changes_with_its_contents(mirror: Loopback) -> None:
     before = ask(mirror).state
     again = ask(mirror).state
@@ -122,38 +110,36 @@ def test_unknown_suite_error_names_suite_and_mirror_options(mirror: Loopback) ->
     )
 
 
-def test_web_page_is_not_an_archive(mirror: Loopback) -> None:
-    mirror.faults.instead["/debian/dists/trixie/InRelease"] = html()
+@pytest.mark.parametrize(
+    ("suite", "answers", "said"),
+    [
+        ("trixie", {"trixie": html()}, r"Debian archive.*dists/trixie/InRelease"),
+        (
+            "trixie",
+            {"trixie-updates": html(503)},
+            r"trixie-updates/InRelease.* 503.*--mirror",
+        ),
+        ("undated", {}, r"date.* yesterday"),
+    ],
+)
+def test_archive_with_invalid_release_is_unreachable(
+    mirror: Loopback, suite: str, answers: dict[str, Answer], said: str
+) -> None:
+    for name, wrong in answers.items():
+        mirror.faults.instead[f"/debian/dists/{name}/InRelease"] = wrong
 
-    with pytest.raises(SourceUnreachable, match=r"Debian archive.*dists/trixie/InRelease"):
-        ask(mirror)
+    with pytest.raises(SourceUnreachable, match=said):
+        ask(mirror, suite)
 
 
-def test_failing_mirror_is_an_error(mirror: Loopback) -> None:
-    mirror.faults.instead["/debian/dists/trixie-updates/InRelease"] = html(503)
-
-    with pytest.raises(SourceUnreachable, match=r"trixie-updates/InRelease.* 503.*--mirror"):
-        ask(mirror)
-
-
-def test_mirror_with_truncated_response_is_unreachable(mirror: Loopback) -> None:
+def test_mirror_without_complete_response_is_unreachable(mirror: Loopback) -> None:
     mirror.faults.drop = since(1)
-
     with pytest.raises(SourceUnreachable, match=r"/debian.*answer"):
         ask(mirror)
-
-
-def test_mirror_is_unreachable_when_down() -> None:
     with Loopback(answer) as server:
         gone = server
-
     with pytest.raises(SourceUnreachable, match=r"answer.*refused"):
         ask(gone)
-
-
-def test_release_without_date_is_refused(mirror: Loopback) -> None:
-    with pytest.raises(SourceUnreachable, match=r"date.* yesterday"):
-        ask(mirror, "undated")
 
 
 def test_state_of_source_changes_with_its_archive(mirror: Loopback) -> None:
@@ -163,6 +149,8 @@ def test_state_of_source_changes_with_its_archive(mirror: Loopback) -> None:
 
     assert before == again
     assert state_of(source) not in (before, None)
+    # Only an image can reach this one.
+    assert state_of("Types: deb\nURIs: file:/srv/debs\nSuites: trixie\nComponents: main") is None
 
 
 def test_state_of_source_without_suites_is_its_release_file(mirror: Loopback) -> None:
@@ -172,7 +160,3 @@ def test_state_of_source_without_suites_is_its_release_file(mirror: Loopback) ->
     mirror.faults.instead["/flat/Release"] = Answer(200, b"Date: today")
 
     assert state_of(source) is not None
-
-
-def test_state_of_source_reachable_only_by_image_is_unknown() -> None:
-    assert state_of("Types: deb\nURIs: file:/srv/debs\nSuites: trixie\nComponents: main") is None
