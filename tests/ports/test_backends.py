@@ -151,33 +151,23 @@ def test_lock_is_unknown_when_pulumi_seems_younger_than_it(
     assert [each.alive for each in found] == [None]
 
 
-@pytest.mark.parametrize(
-    ("backend", "address"),
-    [
-        (
-            "postgres://me:hunter2@db.example.org:5432/states?x=1",
-            "postgres://db.example.org:5432/states",
-        ),
-        ("s3://states/desk?endpoint=https://a:b@s3.example.org", "s3://states/desk"),
-        ("file:///srv/states", "file:///srv/states"),
-    ],
-)
-def test_shown_backend_address_hides_secrets(backend: str, address: str) -> None:
-    assert shown_address(backend) == address
-
-
-def test_only_truncated_attribute_files_are_removed(
-    tmp_path: Path,
-) -> None:
+def test_attribute_files_are_dropped_when_truncated_or_with_their_lock(tmp_path: Path) -> None:
     names = ("meta.yaml.attrs", "stacks/fleet-sim/s.json.attrs", "stacks/fleet-sim/t.json.attrs")
     notes = [tmp_path / name for name in names]
     for note, text in zip(notes, ("", "", "{}"), strict=True):
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(text)
+    folder = opened(f"file://{tmp_path}")
+    lock(folder)
+    beside = tmp_path / f"{LOCK}.attrs"
+    beside.write_text("{}")
 
     remove_empty_attribute_files(tmp_path, "fleet-sim")
+    (found,) = find_locks(folder, "fleet-sim", "s")
+    drop_locks(folder, [found])
 
     assert [note.exists() for note in notes] == [False, False, True]
+    assert not beside.exists()
 
 
 # every backend
@@ -225,32 +215,20 @@ def test_checkpoint_and_locks_are_read_from_every_backend(objects: Objects) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [("1.json.18ea4e.tmp", ""), ("1.json", ""), ("1.json", {"timestamp": "2020-01-01T00:00:00Z"})],
-    ids=["not taken", "empty", "its process id was used again"],
-)
-def test_unheld_lock_is_removed(tmp_path: Path, name: str, said: dict[str, object] | str) -> None:
-    objects = opened(f"file://{tmp_path}")
-    key = LOCK.replace("1.json", name)
-    if isinstance(said, str):
-        objects.create(key, said.encode())
-    else:
-        lock(objects, key=key, **said)
-
-    break_dead_locks(objects, "fleet-sim", "s")
-
-    assert find_locks(objects, "fleet-sim", "s") == ()
-
-
-@pytest.mark.parametrize(
     ("name", "said", "alive"),
     [
+        ("1.json.18ea4e.tmp", "", False),
+        ("1.json", "", False),
+        ("1.json", {"timestamp": "2020-01-01T00:00:00Z"}, False),
         ("1.json", "half a l", None),
         ("1.json", {"hostname": "elsewhere", "pid": 1}, None),
         ("1.json", {"pid": None}, None),
         ("1.json.18ea4e.tmp", {}, True),
     ],
-    ids=["unreadable", "on another computer", "of no process", "temporary"],
+    ids=[
+        *("not taken", "empty", "its process id was used again"),
+        *("unreadable", "on another computer", "of no process", "temporary"),
+    ],
 )
 def test_lock_counts_as_held_unless_it_is_surely_dead(
     tmp_path: Path, name: str, said: dict[str, object] | str, *, alive: bool | None
@@ -262,31 +240,32 @@ def test_lock_counts_as_held_unless_it_is_surely_dead(
     else:
         lock(objects, key=key, **said)
 
-    assert [each.alive for each in find_locks(objects, "fleet-sim", "s")] == [alive]
+    if alive is False:
+        break_dead_locks(objects, "fleet-sim", "s")
 
-
-def test_attribute_file_is_not_a_key_and_is_dropped_with_its_lock(tmp_path: Path) -> None:
-    folder = opened(f"file://{tmp_path}")
-    lock(folder)
-    beside = tmp_path / f"{LOCK}.attrs"
-    beside.write_text("{}")
-
-    (found,) = find_locks(folder, "fleet-sim", "s")
-    drop_locks(folder, [found])
-
-    assert not beside.exists()
+    assert [each.alive for each in find_locks(objects, "fleet-sim", "s")] == [alive][
+        alive is False :
+    ]
 
 
 @pytest.mark.parametrize(
-    ("backend", "root"),
+    ("backend", "root", "address"),
     [
-        ("file:///a/b", "/a/b/.pulumi"),
-        ("file:///a?x=1", "/a/.pulumi"),
-        ("s3://bucket", None),
-        ("gs://bucket", None),
-        ("azblob://container", None),
+        ("file:///a/b", "/a/b/.pulumi", "file:///a/b"),
+        ("file:///a?x=1", "/a/.pulumi", None),
+        ("s3://states/desk?endpoint=https://a:b@s3.example.org", None, "s3://states/desk"),
+        (
+            "postgres://me:hunter2@db.example.org:5432/states?x=1",
+            None,
+            "postgres://db.example.org:5432/states",
+        ),
+        ("gs://bucket", None, None),
+        ("azblob://container", None, None),
     ],
 )
-def test_only_file_backend_has_a_folder(backend: str, root: str | None) -> None:
+def test_only_file_backend_has_a_folder_and_no_address_a_secret(
+    backend: str, root: str | None, address: str | None
+) -> None:
     assert file_root(backend) == (Path(root) if root else None)
+    assert address is None or shown_address(backend) == address
     assert (open_objects(backend) is None) == backend.startswith(("gs:", "azblob:"))

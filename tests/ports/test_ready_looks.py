@@ -108,29 +108,20 @@ def looking(cloud: Cloud, memory: Callable[[str], CheckStorage]) -> Looking:
     return Looking(cloud, memory, {"port": 22, "banner": "SSH-"})
 
 
-def test_machines_are_unknown_when_no_check_can_run(looking: Looking) -> None:
+def test_machines_are_unknown_when_no_check_can_run(
+    looking: Looking, cloud: Cloud, memory: Callable[[str], CheckStorage], tmp_path: Path
+) -> None:
     looking.prober.broken = True
+    unasked = Looking(cloud, memory, None)
+    unasked.boot()
+    without_store = Store(f"sqlite:///{tmp_path}/none.db", "demo").looks
 
     found = looking.look()
 
     assert isinstance(found, Unknown)
     assert tells(found.unknown, "machines of cloud", "too many open files")
-
-
-def test_pool_without_ready_is_not_checked(
-    cloud: Cloud, memory: Callable[[str], CheckStorage]
-) -> None:
-    looking = Looking(cloud, memory, None)
-    looking.boot()
-
-    assert seen(looking.look()) == (None, False)
-    assert not looking.prober.tried
-
-
-def test_readiness_is_unknown_without_store(cloud: Cloud, tmp_path: Path) -> None:
-    store = Store(f"sqlite:///{tmp_path}/none.db", "demo")
-    looking = Looking(cloud, store.looks, {"port": 22})
-
+    assert (seen(unasked.look()), unasked.prober.tried) == ((None, False), [])
+    looking = Looking(cloud, without_store, {"port": 22})
     assert seen(looking.look(tries=False)) == (None, False)
 
 
