@@ -43,8 +43,11 @@ def why_unknown(endpoint: str, token: str = TOKEN) -> str:
     return unknown.unknown
 
 
-def test_server_has_all_fields_of_a_decision(api: SimulatedHetzner, cloud: HcloudMachines) -> None:
+def test_server_has_all_fields_of_a_decision(
+    api: SimulatedHetzner, cloud: HcloudMachines, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = a_server(api, labels=DEMO | {"digest": "abc123"})
+    monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
 
     assert machines_of(cloud) == (
         Machine(
@@ -59,6 +62,13 @@ def test_server_has_all_fields_of_a_decision(api: SimulatedHetzner, cloud: Hclou
             address=server["public_net"]["ipv4"]["ip"],
         ),
     )
+    assert machines_of(HcloudMachines(TOKEN)) == machines_of(cloud)
+    foreign = {**server, "labels": DEMO | {"fleet": "demo-two"}}
+    with Loopback(lambda _: a_page(foreign)) as liar:  # it ignores the selector
+        assert machines_of(HcloudMachines(TOKEN, base_url=f"{liar.url}/v1")) == ()
+    unknown = why_unknown(api.endpoint, token="canary")
+    assert "status 401" in unknown
+    assert "canary" not in unknown
 
 
 NETWORK = {"id": 1, "ip": "2001:db8:1::/64", "blocked": False, "dns_ptr": []}
@@ -102,38 +112,28 @@ def test_machine_has_state_and_address_of_its_server(
     assert getattr(machines_of(cloud)[0], field) == value
 
 
-def test_all_pages_are_read(api: SimulatedHetzner, cloud: HcloudMachines) -> None:
+def test_all_pages_of_servers_and_shared_parts_are_read(
+    api: SimulatedHetzner, cloud: HcloudMachines
+) -> None:
     for number in range(1, 121):
         a_server(api, f"demo-{number:03}")
-
-    machines = machines_of(cloud)
-
-    assert [machine.name for machine in machines] == [f"demo-{n:03}" for n in range(1, 121)]
-    assert [request.query["page"] for request in api.requests] == [["1"], ["2"], ["3"]]
-
-
-def test_all_pages_of_shared_parts_are_read(api: SimulatedHetzner) -> None:
     api.state.resources["ssh_keys"] = {
         number: {"id": number, "name": f"key-{number}", "labels": {"fleet": "debian"}}
         for number in range(1, 121)
     }
 
-    listed = HcloudShared(api.token, base_url=api.endpoint).list("debian")
+    machines = machines_of(cloud)
 
-    assert listed == {f"ssh_key/key-{number}": str(number) for number in range(1, 121)}
+    assert [machine.name for machine in machines] == [f"demo-{n:03}" for n in range(1, 121)]
+    assert [request.query["page"] for request in api.requests] == [["1"], ["2"], ["3"]]
+    shared = HcloudShared(api.token, base_url=api.endpoint).list("debian")
+    assert shared == {f"ssh_key/key-{number}": str(number) for number in range(1, 121)}
 
 
 def a_page(*servers: object, following: int | None = None, total: int | None = 1) -> Answer:
     pagination = {"next_page": following, "total_entries": total}
     body = {"servers": servers, "meta": {"pagination": pagination}}
     return Answer(200, json.dumps(body).encode())
-
-
-def test_listing_omits_foreign_servers_when_api_ignores_selector(api: SimulatedHetzner) -> None:
-    server = a_server(api, labels=DEMO | {"fleet": "demo-two"})
-
-    with Loopback(lambda _: a_page(server)) as liar:
-        assert machines_of(HcloudMachines(TOKEN, base_url=f"{liar.url}/v1")) == ()
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,6 @@ def test_listing_is_unknown_when_the_answer_is_invalid(
         assert tells(why_unknown(f"{liar.url}/v1"), *words)
 
 
-def test_listing_is_unknown_with_wrong_token(api: SimulatedHetzner) -> None:
-    unknown = why_unknown(api.endpoint, token="canary")
-
-    assert "status 401" in unknown
-    assert "canary" not in unknown
-
-
 def test_listing_is_unknown_after_timeout(api: SimulatedHetzner) -> None:
     seconds = iter(range(0, 10_000, 200))
 
@@ -246,12 +239,3 @@ def test_delete_error_has_reason_of_hetzner(api: SimulatedHetzner, cloud: Hcloud
         cloud.delete(str(server["id"]))
 
     assert len(machines_of(cloud)) == 1
-
-
-def test_api_url_is_read_from_environment(
-    api: SimulatedHetzner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a_server(api)
-    monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
-
-    assert len(machines_of(HcloudMachines(TOKEN))) == 1

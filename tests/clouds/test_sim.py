@@ -133,19 +133,14 @@ def test_each_fault_refuses_every_creation(cloud: SimCloud, fault: str, says: st
     assert listed(cloud).machines == ()
 
 
-def test_machine_is_read_by_its_fleet_and_id(cloud: SimCloud) -> None:
+def test_file_of_cloud_may_be_missing_but_not_damaged(cloud: SimCloud) -> None:
+    cloud.path.unlink(missing_ok=True)
+    assert listed(cloud).machines == ()
+    assert not cloud.path.exists()
+    cloud.configure(Menu(types=dict(SOLD)))
     machine_id = cloud.create(ONE)
-
     assert [listed(cloud, fleet).machines for fleet in ("debia", "debian-ci")] == [(), ()]
     assert (cloud.read(machine_id), cloud.read("sim-99")) == (ONE, None)
-
-
-def test_missing_file_is_an_empty_cloud(tmp_path: Path, clock: FixedClock) -> None:
-    assert listed(SimCloud(tmp_path / "none.json", clock)).machines == ()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_damaged_file_is_unknown_on_list_and_error_on_create(cloud: SimCloud) -> None:
     cloud.path.write_text('{"format": "fleet-sim-1", "machines": []}')
 
     listing = cloud.list("debian")

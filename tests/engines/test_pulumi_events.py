@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from fleet.engines.pulumi_cli import Events
 from fleet.planner.failures import classify
 from fleet.ports import StackStep
@@ -28,16 +30,6 @@ def ends(urn: str, operation: str) -> Mapping[str, Any]:
     return {"resOutputsEvent": {"metadata": {"op": operation, "urn": urn}}}
 
 
-def test_preview_has_no_done_steps() -> None:
-    events = Events(secrets=())
-
-    events(begins(URN, "create"))
-    events(ends(URN, "create"))
-
-    assert events.planned == (StackStep(worker="debian-builders-0001", operation="create"),)
-    assert events.done == ()
-
-
 def test_done_steps_exclude_preview_of_a_continued_update() -> None:
     told: list[StackStep] = []
     events = Events(secrets=())
@@ -55,34 +47,37 @@ def test_done_steps_exclude_preview_of_a_continued_update() -> None:
     )
 
 
-def test_step_of_non_worker_resource_is_planned() -> None:
+NETWORK = URN.replace("server:Server::debian-builders-0001", "network:Network::net")
+VOLUME = URN.replace("server:Server", "volume:Volume")
+
+
+@pytest.mark.parametrize(
+    ("begun", "planned"),
+    [
+        ([(URN, "create")], ["create debian-builders-0001"]),
+        ([(NETWORK, "create")], ["create net"]),
+        # Another resource of its name keeps the step of the worker.
+        (
+            [(URN, "replace"), (VOLUME, "create")],
+            ["create debian-builders-0001", "replace debian-builders-0001"],
+        ),
+        (
+            [("urn:pulumi:s::p::pulumi:providers:hcloud::default", "create"), (URN, "same")],
+            [],
+        ),
+    ],
+)
+def test_steps_of_resources_are_planned_and_not_done(
+    begun: list[tuple[str, str]], planned: list[str]
+) -> None:
     events = Events(secrets=())
 
-    events(
-        begins(
-            URN.replace("server:Server::debian-builders-0001", "network:Network::net"), "create"
-        )
-    )
+    for urn, operation in begun:
+        events(begins(urn, operation))
+        events(ends(urn, operation))
 
-    assert events.planned == (StackStep(worker="net", operation="create"),)
-
-
-def test_other_resource_of_same_name_keeps_worker_step() -> None:
-    events = Events(secrets=())
-
-    events(begins(URN, "replace"))
-    events(begins(URN.replace("server:Server", "volume:Volume"), "create"))
-
-    assert [step.operation for step in events.planned] == ["create", "replace"]
-
-
-def test_provider_resources_of_engine_are_not_steps() -> None:
-    events = Events(secrets=())
-
-    events(begins("urn:pulumi:s::p::pulumi:providers:hcloud::default", "create"))
-    events(begins(URN, "same"))
-
-    assert events.planned == ()
+    assert [f"{step.operation} {step.worker}" for step in events.planned] == planned
+    assert events.done == ()
 
 
 def test_failure_is_reported_under_worker_name() -> None:

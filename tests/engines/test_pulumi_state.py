@@ -18,7 +18,7 @@ from fleet.engines.pulumi_state import (
     read_deployment,
 )
 from fleet.errors import EngineMismatch, StoreFailed
-from fleet.model.facts import Stack
+from fleet.model.facts import Stack, WorkerInputs
 from tests.ports.engines import REF, a_sim_worker
 
 ONE, TWO = a_sim_worker("debian-builders-0001"), a_sim_worker("debian-builders-0002")
@@ -47,10 +47,6 @@ def write(root: Path, text: bytes, name: str = "s.json") -> None:
     path.write_bytes(text)
 
 
-def test_stack_without_a_file_does_not_exist(tmp_path: Path) -> None:
-    assert read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s") is None
-
-
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b'{"checkpoint": null}'])
 def test_damaged_file_is_an_error(tmp_path: Path, text: bytes) -> None:
     write(tmp_path, text)
@@ -60,54 +56,51 @@ def test_damaged_file_is_an_error(tmp_path: Path, text: bytes) -> None:
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", zstandard.compress)])
-def test_compressed_file_is_read(
+def test_compressed_file_is_read_unless_damaged(
     tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
 ) -> None:
+    assert read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s") is None
     text = json.dumps({"checkpoint": {"latest": {"manifest": {}}}}).encode()
     write(tmp_path, pack(text), f"s.json.{suffix}")
-
     assert read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s") == {"manifest": {}}
-
-
-@pytest.mark.parametrize("suffix", ["gz", "zst"])
-def test_damaged_compressed_file_is_an_error(tmp_path: Path, suffix: str) -> None:
     write(tmp_path, b"not packed at all", f"s.json.{suffix}")
 
     with pytest.raises(StoreFailed, match=rf"/s\.json\.{suffix}: "):
         read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s")
 
 
-def test_workers_and_ids_are_from_recorded_resources() -> None:
-    stack = stack_of(a_deployment(a_resource(TWO.name), a_resource(ONE.name)))
-
-    assert stack.workers == (ONE, TWO)
-    assert stack.ids == {ONE.name: f"id-{ONE.name}", TWO.name: f"id-{TWO.name}"}
-    assert (stack.provider, stack.interrupted) == ("desk", False)
+def pending(operation: str, **overrides: object) -> dict[str, object]:
+    return {
+        "pending_operations": [{"type": operation, "resource": a_resource(ONE.name, **overrides)}]
+    }
 
 
-def test_serial_is_microsecond_of_last_write() -> None:
-    assert stack_of(a_deployment()).serial == 1795248000000001
+@pytest.mark.parametrize(
+    ("deployment", "workers", "ids", "interrupted"),
+    [
+        ({}, (), (), False),
+        (a_deployment(a_resource(TWO.name), a_resource(ONE.name)), (ONE, TWO), (ONE, TWO), False),
+        (a_deployment(**pending("creating", id="")), (ONE,), (), True),
+        (a_deployment(a_resource(ONE.name), **pending("deleting")), (), (ONE,), True),
+        (a_deployment(a_resource(ONE.name, delete=True)), (), (), False),
+    ],
+    ids=["initialised", "made", "begun", "being deleted", "replaced"],
+)
+def test_workers_and_ids_are_from_recorded_resources(
+    deployment: dict[str, Any],
+    workers: tuple[WorkerInputs, ...],
+    ids: tuple[WorkerInputs, ...],
+    *,
+    interrupted: bool,
+) -> None:
+    stack = stack_of(deployment)
 
-
-def test_pending_creation_is_a_worker_without_id() -> None:
-    pending = [{"type": "creating", "resource": a_resource(ONE.name, id="")}]
-
-    stack = stack_of(a_deployment(pending_operations=pending))
-
-    assert (stack.workers, stack.ids, stack.interrupted) == ((ONE,), {}, True)
-
-
-def test_pending_deletion_is_not_a_worker_but_keeps_its_id() -> None:
-    pending = [{"type": "deleting", "resource": a_resource(ONE.name)}]
-
-    stack = stack_of(a_deployment(a_resource(ONE.name), pending_operations=pending))
-
-    assert (stack.workers, stack.interrupted) == ((), True)
-    assert stack.ids == {ONE.name: f"id-{ONE.name}"}
-
-
-def test_old_resource_of_a_replacement_is_not_a_worker() -> None:
-    assert stack_of(a_deployment(a_resource(ONE.name, delete=True))).workers == ()
+    assert (stack.workers, stack.interrupted) == (workers, interrupted)
+    assert stack.ids.items() >= {each.name: f"id-{each.name}" for each in ids}.items()
+    assert workers != (ONE,) or stack.ids == {}
+    # The microsecond of the last write.
+    written = (1795248000000001, "desk") if deployment else (0, REF.provider)
+    assert (stack.serial, stack.provider) == written
 
 
 def test_stack_of_another_name_is_refused() -> None:
@@ -115,12 +108,6 @@ def test_stack_of_another_name_is_refused() -> None:
 
     with pytest.raises(EngineMismatch):
         stack_of({"resources": [root]})
-
-
-def test_initialized_stack_is_empty() -> None:
-    stack = stack_of({})
-
-    assert (stack.workers, stack.serial, stack.provider) == ((), 0, REF.provider)
 
 
 def test_init_errors_are_read_and_dropped_for_workers_only() -> None:

@@ -40,9 +40,8 @@ FOLLOWED = (
     "docs/tutorial.md",
     *(f"docs/how-to/{name}.md" for name in LISTED if name not in NOT_FOLLOWED),
 )
-OFTEN = (
-    "README.md",
-    *(f"docs/how-to/{name}.md" for name in ("share-state", "try-on-a-laptop", "write-policies")),
+OFTEN = tuple(
+    f"docs/how-to/{name}.md" for name in ("share-state", "try-on-a-laptop", "write-policies")
 )
 """What needs an extra, data files or local machines of the wheel; the others are `long`."""
 

@@ -165,7 +165,7 @@ def test_install_with_extra_applies_the_plan(installed: Installed, tmp_path: Pat
     somebody.does("init")
 
     applied = somebody.does("apply", "--json")
-    planned = json.loads(somebody.does("plan", "--json").stdout)
+    planned = somebody.does("plan", "--json", "--exit-code")
 
     assert applied.returncode == 0, applied.stderr
-    assert planned["actions"] == []
+    assert (planned.returncode, json.loads(planned.stdout)["actions"]) == (0, [])

@@ -57,6 +57,7 @@ def test_wheel_contains_stacks_and_role(wheel: Path, part: str) -> None:
         names = archive.namelist()
 
     assert part in names
+    assert [name for name in names if "__pycache__" in name or name.startswith("tests/")] == []
 
 
 def test_wheel_contains_each_page_at_path_in_messages(wheel: Path) -> None:
@@ -68,13 +69,6 @@ def test_wheel_contains_each_page_at_path_in_messages(wheel: Path) -> None:
 
     pages = {page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/**/*.md")}
     assert {name for name in names if name} == pages | {"README.md"}
-
-
-def test_wheel_contains_no_leftovers(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-
-    assert [name for name in names if "__pycache__" in name or name.startswith("tests/")] == []
 
 
 def test_installed_program_is_the_wheel(installed: Installed, elsewhere: Path) -> None:
@@ -128,23 +122,3 @@ def test_man_page_is_installed_and_can_be_formatted(minimal: Installed, elsewher
     shown = run_process(groff, *options, page, cwd=elsewhere, env=clean_environment(elsewhere))
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "fleet explain" in re.sub(r".\x08|\x1b\[[0-9;]*m", "", shown.stdout)
-
-
-def test_installed_program_validates_from_another_folder(
-    installed: Installed, elsewhere: Path
-) -> None:
-    checked = run_installed(installed.program, elsewhere, "validate")
-
-    assert (checked.returncode, checked.stderr) == (0, "")
-
-
-def test_installed_program_applies_with_included_stacks(
-    installed: Installed, elsewhere: Path
-) -> None:
-    made = run_installed(installed.program, elsewhere, "state", "init")
-    applied = run_installed(installed.program, elsewhere, "apply")
-    planned = run_installed(installed.program, elsewhere, "plan", "--exit-code")
-
-    assert made.returncode == 0, made.stderr
-    assert applied.returncode == 0, applied.stdout + applied.stderr
-    assert planned.returncode == 0, planned.stdout + planned.stderr

@@ -85,22 +85,17 @@ def test_failure_has_few_words_and_bounded_memory(
     assert most < 2_000_000
 
 
-def test_command_gets_only_the_given_environment(
+def test_command_gets_only_the_given_environment_or_did_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HCLOUD_TOKEN", SECRET)
 
     names = {line.partition("=")[0] for line in call("env", tmp_path).splitlines()}
-
-    assert names - {"PWD", "SHLVL", "_"} == {"PATH"}  # a shell sets some itself
-
-
-def test_missing_command_did_not_run(tmp_path: Path) -> None:
-    with pytest.raises(
-        CommandFailed, match=rf"new: \./nothing .*{os.strerror(errno.ENOENT)}"
-    ) as failed:
+    missing = rf"new: \./nothing .*{os.strerror(errno.ENOENT)}"
+    with pytest.raises(CommandFailed, match=missing) as failed:
         run(Invocation("new", ["./nothing"], tmp_path, PATH, 20))
 
+    assert names - {"PWD", "SHLVL", "_"} == {"PATH"}  # a shell sets some itself
     assert not failed.value.started
 
 
@@ -124,18 +119,14 @@ def test_terminated_command_may_clean_up(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "here").read_text() == "cleaned\n"
 
 
-def test_background_process_of_command_keeps_running(tmp_path: Path) -> None:
-    said = call("sleep 99 & echo $!", tmp_path)
+@pytest.mark.parametrize("script", ["sleep 99 & echo $!", "yes >&2 & echo $!"])
+def test_background_process_keeps_running_and_blocks_no_command(
+    tmp_path: Path, script: str
+) -> None:
+    pid = int(call(script, tmp_path))
 
-    pid = int(said)
     assert not is_gone(pid)
     os.kill(pid, signal.SIGKILL)
-
-
-def test_background_output_does_not_block_the_command(tmp_path: Path) -> None:
-    assert call("yes >&2 & echo $! > pid; echo made", tmp_path) == "made\n"
-
-    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

@@ -50,30 +50,24 @@ def lines(path: str) -> list[str]:
         return stream.read().decode().splitlines()
 
 
-def test_history_returns_latest_moment(path: str) -> None:
-    add(path, 1)
-    add(path, 2)
-
-    assert read_number(read_moment(path)) == 2
-
-
 def earlier(path: str, until: datetime) -> list[int]:
     return [json.loads(each)["number"] for each in read_earlier(path, until)]
 
 
-def test_moments_before_a_time_are_returned_oldest_first(path: str) -> None:
+def test_moments_are_found_by_their_time(path: str) -> None:
     for number in (10, 20, 30):
         add(path, number)
 
+    found = read_moment(path, NOON + timedelta(minutes=29))
+    assert (read_number(found), found.at) == (20, NOON + timedelta(minutes=20))
+    assert read_number(read_moment(path)) == 30
+    with pytest.raises(FileUnreadable, match=r"nothing.*2026-11-21 12:00"):
+        read_moment(path, NOON)
     assert earlier(path, NOON + timedelta(minutes=30)) == [10, 20]
     assert RecordedFiles(print).earlier("world.json", NOON) == []
-
-
-def test_moments_of_another_month_are_not_read(path: str) -> None:
-    add(path, 1)
+    assert lines(path) == [f'{{"number": {number}}}' for number in (10, 20, 30)]
     add(path, 60 * 24 * 31)
-
-    assert earlier(path, NOON + timedelta(days=32)) == [60 * 24 * 31]
+    assert earlier(path, NOON + timedelta(days=32)) == [60 * 24 * 31]  # of one month
 
 
 def test_selected_moments_are_spread_over_the_month(path: str) -> None:
@@ -84,30 +78,6 @@ def test_selected_moments_are_spread_over_the_month(path: str) -> None:
 
     assert len(read) == 50
     assert (read[0], read[-1]) == (0, 196)
-
-
-def test_moment_of_a_time_is_the_last_before_it(path: str) -> None:
-    for number in (10, 20, 30):
-        add(path, number)
-
-    found = read_moment(path, NOON + timedelta(minutes=29))
-
-    assert read_number(found) == 20
-    assert found.at == NOON + timedelta(minutes=20)
-
-
-def test_time_before_the_first_moment_is_an_error(path: str) -> None:
-    add(path, 10)
-
-    with pytest.raises(FileUnreadable, match=r"nothing.*2026-11-21 12:00"):
-        read_moment(path, NOON)
-
-
-def test_history_is_readable_by_any_zstd_tool(path: str) -> None:
-    add(path, 1)
-    add(path, 2)
-
-    assert lines(path) == ['{"number": 1}', '{"number": 2}']
 
 
 @pytest.mark.parametrize("cut", [1, MARK_BYTES, MARK_BYTES + 1, MARK_BYTES + 20])
@@ -123,39 +93,18 @@ def test_partly_written_moment_is_skipped(path: str, cut: int) -> None:
     assert found.torn == whole.added - cut
 
 
-def test_next_append_removes_partly_written_moment(path: str) -> None:
-    add(path, 1)
-    whole = add(path, 2)
-    with Path(path).open("r+b") as file:
-        file.truncate(whole.size - 5)
-
-    done = add(path, 3)
-
-    assert done.torn == whole.added - 5
-    assert lines(path) == ['{"number": 1}', '{"number": 3}']
-
-
-def test_history_survives_append_killed_at_any_byte(path: str) -> None:
-    first = add(path, 1)
-    second = add(path, 2)
+@pytest.mark.parametrize("kept", [[], [1]])
+def test_history_survives_append_killed_at_any_byte(path: str, kept: list[int]) -> None:
+    before = max((add(path, number).size for number in kept), default=0)
+    killed = add(path, 2)
     content = Path(path).read_bytes()
 
-    for size in range(first.size, second.size):
+    for size in range(before, killed.size):
         Path(path).write_bytes(content[:size])
-        add(path, 3)
+        done = add(path, 3)
 
-        assert lines(path) == ['{"number": 1}', '{"number": 3}']
-
-
-def test_killed_first_append_is_repeated(path: str) -> None:
-    whole = add(path, 1)
-    content = Path(path).read_bytes()
-
-    for size in range(whole.size):
-        Path(path).write_bytes(content[:size])
-        add(path, 3)
-
-        assert lines(path) == ['{"number": 3}']
+        assert not kept or done.torn == size - before
+        assert lines(path) == [f'{{"number": {number}}}' for number in (*kept, 3)]
 
 
 def test_partly_written_end_above_a_megabyte_is_skipped(path: str) -> None:
@@ -199,7 +148,9 @@ def test_concurrent_appends_wait_for_each_other(path: str) -> None:
     assert lines(path) == ["{}"] * 40_000
 
 
-def test_time_follows_the_name_of_the_history(path: str) -> None:
+def test_time_follows_the_name_of_the_history(path: str, tmp_path: Path) -> None:
+    (tmp_path / "world.json").write_text("{}")
+    assert RecordedFiles(pytest.fail).read(str(tmp_path / "world.json"), 100) == b"{}"
     add(path, 10)
     add(path, 20)
     files = RecordedFiles(pytest.fail)
@@ -208,9 +159,3 @@ def test_time_follows_the_name_of_the_history(path: str) -> None:
     assert json.loads(files.read(f"{path}@2026-11-21T13:25:00+01:00", 100)) == {"number": 20}
     with pytest.raises(FileUnreadable, match=r"yesterday .*2026-11-21T08:00"):
         files.read(f"{path}@yesterday", 100)
-
-
-def test_files_of_other_formats_are_read_unchanged(tmp_path: Path) -> None:
-    (tmp_path / "world.json").write_text("{}")
-
-    assert RecordedFiles(pytest.fail).read(str(tmp_path / "world.json"), 100) == b"{}"

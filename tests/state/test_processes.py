@@ -37,14 +37,11 @@ def test_process_is_detached_in_a_separate_session(folder: Path, cloud: LocalMac
 
 
 def test_machine_with_ended_process_is_stopped(folder: Path, cloud: LocalMachines) -> None:
-    cloud.create(a_worker())
-
+    machine_id = cloud.create(a_worker())
     os.kill(process_of(folder).pid, signal.SIGKILL)
-
     until(lambda: states(cloud) == [MachineState.STOPPED])
+    cloud.delete(machine_id)
 
-
-def test_machine_with_failing_command_is_stopped(folder: Path, cloud: LocalMachines) -> None:
     cloud.create(a_worker("sh", "-c", "echo ready; exit 1"))
 
     assert said(folder) == ""
