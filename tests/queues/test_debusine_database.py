@@ -146,10 +146,17 @@ def test_requests_wait_when_their_environments_were_deleted(
     assert {each.id: each.count for each in demand.requests}["4"] == 2
 
 
-def test_scope_missing_at_server_is_unknown(debusine: Debusine) -> None:
+def test_scope_or_table_missing_at_server_is_unknown(debusine: Debusine) -> None:
     debusine.tables.add_requests([RequestRow(1), RequestRow(2, scope="kali")])
+    debusine.tables.add_pool(1, "theirs", {"instance_wide": True})
 
+    assert debusine.database().read(NOW).rivals == ("theirs",)
     assert tells(debusine.why_unknown(None, "debain"), "debain", "debian", "kali")
+    unreachable = debusine.why_unknown(dsn="postgresql://me:s3cret@127.0.0.1:1/debusine")
+    assert "s3cret" not in unreachable
+    assert len(unreachable.split()) > 5
+    debusine.tables.connection.execute("DROP TABLE db_workrequest CASCADE")
+    assert tells(debusine.why_unknown(), "no table", "db_workrequest")
 
 
 @pytest.mark.parametrize(
@@ -173,12 +180,6 @@ def test_missing_right_is_named_where_it_is_needed(
         assert not isinstance(part, Unknown) or tells(part.unknown, "denied", *words)
 
 
-def test_pools_launched_by_server_are_rivals(debusine: Debusine) -> None:
-    debusine.tables.add_pool(1, "theirs", {"instance_wide": True})
-
-    assert debusine.database().read(NOW).rivals == ("theirs",)
-
-
 def test_database_of_another_version_is_refused(debusine: Debusine) -> None:
     debusine.tables.connection.execute("ALTER TABLE db_worker ADD drained boolean")
     debusine.add_worker(
@@ -189,19 +190,6 @@ def test_database_of_another_version_is_refused(debusine: Debusine) -> None:
 
     assert re.search(r"\b(?!539c41736018)[0-9a-f]{12}\b", said)
     assert tells(said, "reports 0.17.0", "0.16.2 (539c41736018)")
-
-
-def test_database_without_debusine_is_an_error(debusine: Debusine) -> None:
-    debusine.tables.connection.execute("DROP TABLE db_workrequest")
-
-    assert tells(debusine.why_unknown(), "no table", "db_workrequest")
-
-
-def test_unreachable_dsn_is_unknown_and_hides_password(debusine: Debusine) -> None:
-    said = debusine.why_unknown(dsn="postgresql://me:s3cret@127.0.0.1:1/debusine")
-
-    assert "s3cret" not in said
-    assert len(said.split()) > 5
 
 
 @pytest.mark.parametrize("looked_at", [1, 59, 60, 61, 121])

@@ -66,16 +66,6 @@ def test_enrolled_row_has_tags_and_only_a_digest_of_its_token(place: DebusinePla
     assert token not in str(place.ask(ALL_ROWS))
 
 
-def test_token_that_expired_can_be_replaced(place: DebusinePlace) -> None:
-    first = place.registry.enrol(an_enrolment())
-    place.ask("UPDATE db_token SET expire_at = now() - interval '1 second'")
-
-    second = place.registry.enrol(an_enrolment())
-
-    assert not place.register(WORKER, first)
-    assert place.register(WORKER, second)
-
-
 def test_reused_row_has_its_history_and_no_data_of_its_machine(at_work: DebusinePlace) -> None:
     at_work.assign(WORKER, 1)
     at_work.ask("UPDATE db_workrequest SET status = 'completed'")
@@ -102,17 +92,21 @@ def test_reused_row_has_its_history_and_no_data_of_its_machine(at_work: Debusine
     [
         (False, "UPDATE db_worker SET static_metadata = '{}'"),
         (True, "UPDATE db_token SET enabled = false"),
+        (False, "UPDATE db_token SET expire_at = now() - interval '1 second'"),
     ],
-    ids=["a killed run", "a vanished worker"],
+    ids=["a killed run", "a vanished worker", "a token that expired"],
 )
 def test_row_left_behind_is_taken_over(
     place: DebusinePlace, left: str, *, registers: bool
 ) -> None:
-    token = place.registry.enrol(an_enrolment())
-    assert not registers or place.register(WORKER, token)
+    first = place.registry.enrol(an_enrolment())
+    assert not registers or place.register(WORKER, first)
     place.ask(left)
 
-    assert place.register(WORKER, place.registry.enrol(an_enrolment()))
+    second = place.registry.enrol(an_enrolment())
+
+    assert not place.register(WORKER, first)
+    assert place.register(WORKER, second)
 
 
 @pytest.mark.parametrize(
@@ -125,18 +119,13 @@ def test_row_left_behind_is_taken_over(
     ],
 )
 def test_row_of_another_owner_is_refused(at_work: DebusinePlace, change: str) -> None:
+    at_work.registry.enrol(an_enrolment("debian-other", fleet="debian-ci"))
     at_work.registry.disable(WORKER)
-    at_work.ask(f"UPDATE db_worker SET {change}")  # noqa: S608 - of this test
+    at_work.ask(f"UPDATE db_worker SET {change} WHERE name = %s", WORKER)  # noqa: S608 - of this test
 
-    with pytest.raises(PlanRefused, match="fleet debian"):
-        at_work.registry.enrol(an_enrolment())
-
-
-def test_row_enrolled_by_another_fleet_is_not_taken(place: DebusinePlace) -> None:
-    place.registry.enrol(an_enrolment(fleet="debian-ci"))
-
-    with pytest.raises(PlanRefused, match="fleet debian"):
-        place.registry.enrol(an_enrolment())
+    for worker in (WORKER, "debian-other"):
+        with pytest.raises(PlanRefused, match="fleet debian"):
+            at_work.registry.enrol(an_enrolment(worker))
 
 
 @pytest.mark.parametrize(
@@ -200,25 +189,23 @@ def test_drained_worker_keeps_its_exclusive_tags_and_gets_no_task(at_work: Debus
     assert static[changes.BEFORE_DRAIN] == {"tasks_allowlist": ["sbuild"]}
 
 
-def test_enrolment_restores_metadata_from_before_drain(at_work: DebusinePlace) -> None:
-    write(at_work, tasks_allowlist=["sbuild"])
-    at_work.registry.drain(WORKER)
-    at_work.registry.drain(WORKER)
-    at_work.registry.disable(WORKER)
-
-    at_work.registry.enrol(an_enrolment())
-
-    assert at_work.static(WORKER)["tasks_allowlist"] == ["sbuild"]
-    assert changes.BEFORE_DRAIN not in at_work.static(WORKER)
-
-
-def test_manual_drain_ends_with_its_machine(at_work: DebusinePlace) -> None:
-    write(at_work, tasks_allowlist=[])
+@pytest.mark.parametrize(
+    ("allowed", "drains", "kept"), [(["sbuild"], 2, ["sbuild"]), ([], 0, None)]
+)
+def test_enrolment_restores_metadata_from_before_drain(
+    at_work: DebusinePlace, allowed: list[str], drains: int, kept: object
+) -> None:
+    """A drain by hand ends with its machine."""
+    write(at_work, tasks_allowlist=allowed)
+    for _ in range(drains):
+        at_work.registry.drain(WORKER)
     at_work.registry.disable(WORKER)
     at_work.vanish(WORKER)
 
     at_work.register(WORKER, at_work.registry.enrol(an_enrolment()))
 
+    assert at_work.static(WORKER).get("tasks_allowlist") == kept
+    assert changes.BEFORE_DRAIN not in at_work.static(WORKER)
     assert at_work.takes_work(WORKER)
 
 

@@ -39,6 +39,12 @@ def test_each_request_has_required_tags_and_priority(server: Replay) -> None:
 
     demand = read_demand(server.url)
 
+    ids = [int(request.id) for request in demand.requests]
+    assert sorted(ids) == [4, 5, 7, *range(9, 33)]
+    assert (ids[:3], ids[-1]) == ([4, 7, 9], 5)
+    # Without their mirror.
+    looked_up = {"architecture": "amd64", "codename": "trixie", "vendor": "Debian"}
+    assert demand.environments == {"5": looked_up}
     assert {r.id: (list(r.required), r.priority) for r in demand.requests} == {
         str(id_): (
             sorted(entry["scheduler_tags_required"]),
@@ -82,14 +88,6 @@ def test_request_has_every_field_that_rules_may_use(server: Replay) -> None:
             "environment": "debian/match:codename=trixie:architecture=riscv64",
         },
     )
-
-
-def test_looked_up_environments_are_kept_without_their_mirror(
-    server: Replay,
-) -> None:
-    assert read_demand(server.url).environments == {
-        "5": {"architecture": "amd64", "codename": "trixie", "vendor": "Debian"}
-    }
 
 
 def test_task_data_keeps_only_values_that_rules_read() -> None:
@@ -185,14 +183,6 @@ def test_request_is_unknown_when_its_time_is_invalid(created: str) -> None:
 
     assert [each.id for each in demand.requests] == ["1", "3"]
     assert demand.sample is not None
-
-
-def test_recorded_demand_has_exactly_the_27_waiting_requests(server: Replay) -> None:
-    demand = read_demand(server.url)
-
-    ids = [int(request.id) for request in demand.requests]
-    assert sorted(ids) == [4, 5, 7, *range(9, 33)]
-    assert (ids[:3], ids[-1]) == ([4, 7, 9], 5)
 
 
 @pytest.mark.parametrize(

@@ -42,28 +42,21 @@ def read(url: str, *scopes: str, seconds: Iterable[float]) -> Demand:
     return reading.demand
 
 
-def test_too_long_list_is_sampled_as_estimate() -> None:
+def test_too_long_list_is_sampled_from_both_ends_as_estimate() -> None:
     with serving(endless, debian=50_000) as server:
         demand = read(server.url, "debian", seconds=count(step=TIMELY / 4))
 
-    known = len(demand.requests)
-    assert 1 < known < 40
+    known = sorted(int(request.id) for request in demand.requests)
     assert demand.estimate
     assert demand.sample == QueueSample(
-        listed=known, unlisted={"debian": 50_000 - known}, longest=known
+        listed=len(known), unlisted={"debian": 50_000 - len(known)}, longest=len(known)
     )
-
-
-def test_sample_has_newest_and_oldest_part_of_list() -> None:
-    with serving(endless, debian=9_999) as server:
-        demand = read(server.url, "debian", seconds=count(step=TIMELY / 4))
-
-    known = sorted(int(request.id) for request in demand.requests)
     old = [number for number in known if number < FIRST + 100]
     new = [number for number in known if number > LAST - 100]
     assert old == list(range(FIRST, FIRST + len(old)))
     assert new == list(range(LAST - len(new) + 1, LAST + 1))
     assert min(len(old), len(new)) > 1
+    assert len(old) + len(new) == len(known) < 40
 
 
 def test_list_read_from_both_ends_is_complete_when_they_meet() -> None:

@@ -72,6 +72,44 @@ def test_large_metrics_are_filtered_by_line() -> None:
         assert len(read_demand(server.url).requests) == 1
 
 
+NONE = Answer(200, NO_ROWS)
+
+
+@pytest.mark.parametrize(
+    ("exchanges", "answers", "scope", "words"),
+    [
+        (
+            ("service-status",),
+            {LIST: NONE},
+            "debian",
+            ("scope debian", "listed 0", "counts 29", "open-metrics/", "501"),
+        ),
+        (
+            ("service-status", "open-metrics-work-requests"),
+            {LIST: NONE},
+            "x",
+            ("open-metrics/", "scope x"),
+        ),
+        (
+            (),
+            {LIST: one_page(row(id=7)), METRICS: Answer(503, b""), STATUS: Answer(503, b"")},
+            "debian",
+            ("service-status/", "503"),
+        ),
+    ],
+    ids=["no metrics", "its scope is not in metrics", "no second source"],
+)
+def test_list_is_unknown_without_a_count_of_its_scope(
+    exchanges: tuple[str, ...], answers: dict[str, Answer], scope: str, words: tuple[str, ...]
+) -> None:
+    with Replay(*exchanges) as server:
+        server.faults.instead |= answers
+
+        unknown = why_unknown(server.url, scopes=(scope,))
+
+    assert all(tells(unknown, each) for each in words)
+
+
 # without metrics by scope, only the total of the server is left
 
 
@@ -103,32 +141,6 @@ def test_lists_are_accepted_without_metrics_when_totals_match() -> None:
         demand = read_demand(server.url, scopes=("debian", "empty"))
 
     assert len(demand.requests) == 27
-
-
-def test_unlisted_work_is_unknown_without_metrics() -> None:
-    with Replay("service-status") as server:
-        server.faults.instead[LIST] = Answer(200, NO_ROWS)
-
-        unknown = why_unknown(server.url)
-
-    assert tells(unknown, "listed 0", "counts 29")
-    assert "scope debian" in unknown
-    assert tells(unknown, "open-metrics/", "501")
-
-
-def test_scope_missing_in_metrics_is_not_empty() -> None:
-    with Replay("service-status", "open-metrics-work-requests") as server:
-        server.faults.instead[LIST] = Answer(200, NO_ROWS)
-
-        assert tells(why_unknown(server.url, scopes=("x",)), "open-metrics/", "scope x")
-
-
-def test_list_is_unknown_without_any_second_source() -> None:
-    with Loopback(lambda _: one_page(row(id=7))) as server:
-        server.faults.instead[METRICS] = Answer(503, b"")
-        server.faults.instead[STATUS] = Answer(503, b"")
-
-        assert tells(why_unknown(server.url), "service-status/", "503")
 
 
 @pytest.mark.parametrize(

@@ -17,33 +17,23 @@ PLAIN = {"Content-Type": "text/plain"}
 
 
 def test_response_slower_than_deadline_is_aborted() -> None:
-    seconds = count(step=40)
-
+    limits = ReadLimits(total=60, silence=30)
     with (
         Loopback(lambda _: Answer(200, b"x", PLAIN)) as server,
-        Reader(server.url, limits=ReadLimits(total=60), clock=lambda: next(seconds)) as reader,
+        Reader(server.url, limits=limits, clock=count(step=40).__next__) as reader,
         pytest.raises(TooSlow, match="60 s"),
     ):
         reader.get("/", {}, {})
-
-
-def test_invalid_address_is_an_error() -> None:
+    with Loopback(lambda _: Answer(200, b"", PLAIN)) as server, Reader(server.url) as reader:
+        server.faults.hold = True
+        with pytest.raises(SourceUnreachable, match=r"within 0\.\d s|nothing.*0\.1"):
+            reader.get("/", {}, {}, silence=0.1)
+    invalid = r"127\.0\.0\.1:many.*HTTP"
     with (
         Reader("http://127.0.0.1:many") as reader,
-        pytest.raises(SourceUnreachable, match=r"127\.0\.0\.1:many.*HTTP"),
+        pytest.raises(SourceUnreachable, match=invalid),
     ):
         reader.get("/", {}, {})
-
-
-def test_one_query_may_have_a_longer_timeout() -> None:
-    with Loopback(lambda _: Answer(200, b"", PLAIN)) as server:
-        server.faults.hold = True
-
-        with (
-            Reader(server.url, limits=ReadLimits(silence=30)) as reader,
-            pytest.raises(SourceUnreachable, match=r"within 0\.\d s|nothing.*0\.1"),
-        ):
-            reader.get("/", {}, {}, silence=0.1)
 
 
 def dripping() -> Iterator[bytes]:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -40,15 +40,18 @@ def observation() -> Iterator[Observation]:
         yield observation
 
 
-@pytest.mark.parametrize("fault", ["drop", "truncate"])
-def test_post_is_sent_once_when_its_connection_is_reset(fault: str) -> None:
-    with Loopback(lambda _: WELL) as server, Reader(server.url) as reader:
-        setattr(server.faults, fault, since(1))
+def test_change_is_sent_once_when_reset_or_overloaded(pauses: list[float]) -> None:
+    for fault in ("drop", "truncate"):
+        with Loopback(lambda _: WELL) as server, Reader(server.url) as reader:
+            setattr(server.faults, fault, since(1))
+            with pytest.raises(SourceUnreachable):
+                reader.change("POST", "/", {}, None)
+        assert len(server.received) == 1
+    methods: tuple[Literal["POST", "PUT", "DELETE"], ...] = ("POST", "PUT", "DELETE")
+    with Loopback(badly(503)) as server, Reader(server.url) as reader:
+        assert [reader.change(each, "/", {}, None).status for each in methods] == [503] * 3
 
-        with pytest.raises(SourceUnreachable):
-            reader.change("POST", "/", {}, None)
-
-    assert len(server.received) == 1
+    assert (len(server.received), pauses) == (3, [])
 
 
 def test_pauses_grow_and_differ_between_clients(
@@ -146,6 +149,7 @@ ONCE: dict[str, tuple[int, dict[str, str], dict[str, Any]]] = {
     },
     "the caller repeats itself": (503, {}, {"tries": 1}),
     "the reading ends before": (503, {"Retry-After": "6"}, {"limits": ReadLimits(total=5)}),
+    "the observation ends before": (503, {"Retry-After": "6"}, {}),
     "it took long": (504, {}, {"clock": count(step=16).__next__}),
 }
 
@@ -154,29 +158,12 @@ ONCE: dict[str, tuple[int, dict[str, str], dict[str, Any]]] = {
 def test_get_is_sent_once_when_a_repeat_cannot_help(case: str, pauses: list[float]) -> None:
     status, headers, more = ONCE[case]
 
-    with Loopback(badly(status, headers=headers)) as server, Reader(server.url, **more) as reader:
-        assert reader.get("/", {}, {}).status == status
-
-    assert (len(server.received), pauses) == (1, [])
-
-
-def test_get_is_sent_once_when_the_pause_outlasts_the_observation(pauses: list[float]) -> None:
     with (
-        observing(Observation(5)),
-        Loopback(badly(503, headers={"Retry-After": "6"})) as server,
-        Reader(server.url) as reader,
+        observing(Observation(5 if case == "the observation ends before" else 999)),
+        Loopback(badly(status, headers=headers)) as server,
+        Reader(server.url, **more) as reader,
     ):
-        assert reader.get("/", {}, {}).status == 503
-
-    assert pauses == []
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-def test_changes_are_sent_once_when_a_server_is_overloaded(
-    method: str, pauses: list[float]
-) -> None:
-    with Loopback(badly(503)) as server, Reader(server.url) as reader:
-        assert reader.change(method, "/", {}, None).status == 503  # type: ignore[arg-type]
+        assert reader.get("/", {}, {}).status == status
 
     assert (len(server.received), pauses) == (1, [])
 
