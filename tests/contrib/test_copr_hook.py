@@ -70,6 +70,8 @@ def given(fleet: Fleet, ticket: Ticket) -> set[str]:
         ({"sandbox": None}, "praiskup/ping/fedora-43-x86_64/chromium"),
         ({"sandbox": "praiskup/ping--" + "a" * 300}, "praiskup/ping/fedora-43-x86_64/chromium"),
         ({"package_name": "x" * 200}, "praiskup/ping/fedora-43-x86_64/" + "x" * 200),
+        (SOURCE, "praiskup/ping/srpm-builds/chromium"),
+        (SOURCE | {"package_name": None}, "praiskup/ping/srpm-builds/"),
     ],
 )
 def test_ticket_of_a_build_has_its_name(
@@ -78,49 +80,23 @@ def test_ticket_of_a_build_has_its_name(
     ticket = take(service, BUILD | changes)
 
     assert (ticket.build, ticket.state) == (name, TicketState.WAITING)
-    assert ticket.tags == ("arch_x86_64", "copr_builder")
-
-
-@pytest.mark.parametrize(
-    ("package", "last"), [("chromium", "chromium"), (None, "")], ids=["known", "unknown"]
-)
-def test_ticket_of_a_source_build_has_its_name(
-    service: TicketService, package: str | None, last: str
-) -> None:
-    ticket = take(service, SOURCE | {"package_name": package})
-
-    assert ticket.build == f"praiskup/ping/srpm-builds/{last}"
-
-
-def test_later_tickets_of_a_build_have_its_name_once(service: TicketService) -> None:
-    ticket = take(service, BUILD, failures=2)
-
-    assert ticket.build == "praiskup/ping/fedora-43-x86_64/chromium"
-    assert [each.tags for each in service.book.tickets()] == [ticket.tags] * 3
+    assert changes.get("chroot", "x") is None or ticket.tags == ("arch_x86_64", "copr_builder")
 
 
 def test_changed_rules_apply_to_waiting_tickets(service: TicketService) -> None:
-    build, source = take(service, BUILD), take(service, SOURCE)
+    build, source = take(service, BUILD, failures=2), take(service, SOURCE)
 
+    assert (build.owner, build.submitter, build.sandbox) == (
+        *("praiskup", "ada", "praiskup/ping--ada"),
+    )
+    # Each ticket of a build has its name once.
+    assert [each.tags for each in service.book.tickets()][:3] == [build.tags] * 3
     assert (given(service.fleet, build), given(service.fleet, source)) == ({"big"}, {"big"})
     only = ruled(RULE | {"task": "build"})
     assert (given(only, build), given(only, source)) == ({"big"}, set())
     assert given(ruled(RULE | {"match": "praiskup/ping/.*/llvm"}), build) == set()
-
-
-def test_rule_gives_a_ticket_its_tag_in_the_next_run(service: TicketService) -> None:
-    ticket = take(service, BUILD)
-
-    asking = Judge(service.fleet, {}, NOW.date()).ask_of(to_request(ticket), NOTHING)
-
+    asking = Judge(service.fleet, {}, NOW.date()).ask_of(to_request(build), NOTHING)
     assert "big" in asking.ask.required
-
-
-def test_ticket_keeps_submitter_and_sandbox(service: TicketService) -> None:
-    ticket = take(service, BUILD)
-
-    assert (ticket.owner, ticket.submitter) == ("praiskup", "ada")
-    assert ticket.sandbox == "praiskup/ping--ada"
 
 
 def test_client_that_may_not_name_builds_gets_no_rule(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """A build is remembered before it begins, and how it ended, whatever that is."""
 
-from typing import NoReturn
-
 import pytest
 
 from fleet.errors import BuildFailed
@@ -45,31 +43,18 @@ def build(
     return store.image_versions()[0]
 
 
-def test_built_version_has_author_and_commit(store: Store) -> None:
-    version = build(store)
-
-    assert (version.state, version.digest, version.built_by, version.commit) == (
-        "built",
-        "d1",
-        "ci",
-        "1f2e3d",
-    )
-
-
-def test_machine_rented_for_a_build_is_stored(store: Store) -> None:
+def test_built_version_has_author_commit_rental_and_test(store: Store) -> None:
     rented = Rental(provider="hetzner", type="cx23", location="fsn1", seconds=560)
-
-    built = build(store, manifest=MANIFEST.altered(rental=rented))
-
-    assert built.fact.rentals == (rented,)
-
-
-def test_version_is_tested_when_build_included_a_test(store: Store) -> None:
     test = manifests.Test(kind="offline", at=NOW, seconds=2)
 
-    version = build(store, manifest=MANIFEST.altered(tests=(test,)))
+    version = build(store, manifest=MANIFEST.altered(rental=rented))
+    tested = build(new_store(), manifest=MANIFEST.altered(tests=(test,)))
 
-    assert (version.state, version.since, version.digest) == ("tested", NOW, "d1")
+    assert (version.state, version.digest, version.built_by, version.commit) == (
+        *("built", "d1", "ci", "1f2e3d"),
+    )
+    assert version.fact.rentals == (rented,)
+    assert (tested.state, tested.since, tested.digest) == ("tested", NOW, "d1")
 
 
 @pytest.mark.parametrize(
@@ -93,6 +78,7 @@ def test_version_is_failed_when_build_process_has_ended(store: Store) -> None:
         store.save_image_version(
             a_version(version=name, state="building", built_by=name), was=None
         )
+    store.save_image_version(a_version(version="20261121T04", state="tested"), was=None)
 
     give_up_dead(
         *(store, "trixie", FixedClock(NOW)),
@@ -100,15 +86,9 @@ def test_version_is_failed_when_build_process_has_ended(store: Store) -> None:
     )
 
     states = {version.version: version.state for version in store.image_versions()}
-    assert states == {dead: "failed", alive: "building", far: "building"}
-
-
-def test_versions_not_being_built_have_no_process_check(store: Store) -> None:
-    def never(_: str) -> NoReturn:
-        raise AssertionError
-
-    store.save_image_version(a_version(state="tested"), was=None)
-
-    give_up_dead(store, "trixie", FixedClock(NOW), never)
-
-    assert store.image_versions() == (a_version(state="tested"),)
+    # The process of a version that is not being built is not looked for.
+    assert states == {
+        dead: "failed",
+        **dict.fromkeys((alive, far), "building"),
+        "20261121T04": "tested",
+    }

@@ -28,10 +28,15 @@ def pipeline(*images: DueImage) -> str:
 
 
 def test_each_due_image_has_a_job_that_keeps_its_log() -> None:
-    jobs = yaml.safe_load(pipeline(BUILD, NOT_NOW, NOTHING))
+    jobs = yaml.safe_load(pipeline(BUILD, PUBLISH, NOT_NOW, NOTHING))
 
-    assert set(jobs) == {"stages", "image trixie"}
+    assert set(jobs) == {"stages", "image trixie", "image sid"}
+    published = ["fleet image publish sid 20261121T060000Z --file ci/fleet.yaml"]
+    assert jobs["image sid"]["script"] == published
     job = jobs["image trixie"]
+    hours, unit = job["timeout"].split()
+    assert unit == "hours"
+    assert timedelta(hours=int(hours)) < LEFT_AFTER  # before its upload counts as abandoned
     assert job["script"] == [
         "fleet image build trixie --file ci/fleet.yaml",
         "fleet image test trixie --file ci/fleet.yaml",
@@ -40,19 +45,6 @@ def test_each_due_image_has_a_job_that_keeps_its_log() -> None:
     assert {key: job[key] for key in JOB} == JOB
     assert (job["artifacts"]["when"], job["artifacts"]["access"]) == ("always", "developer")
     assert ".fleet/images/trixie/*/build.log" in job["artifacts"]["paths"]
-
-
-def test_pipeline_job_ends_before_its_upload_is_abandoned() -> None:
-    number, unit = yaml.safe_load(pipeline(BUILD))["image trixie"]["timeout"].split()
-
-    assert unit == "hours"
-    assert timedelta(hours=int(number)) < LEFT_AFTER
-
-
-def test_pipeline_job_publishes_the_existing_version() -> None:
-    job = yaml.safe_load(pipeline(PUBLISH))["image sid"]
-
-    assert job["script"] == ["fleet image publish sid 20261121T060000Z --file ci/fleet.yaml"]
 
 
 def test_pipeline_has_one_job_when_no_image_is_due() -> None:

@@ -62,32 +62,19 @@ def no_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_root")
-def test_file_of_disk_is_read_without_root(disk: Path) -> None:
+def test_disk_is_read_but_not_copied_without_root(disk: Path, tmp_path: Path) -> None:
+    before = disk.read_bytes()
+
     with open_disk(disk) as opened:
         assert opened.text("/etc/hostname") == "localhost\n"
         assert opened.text("/etc/nothing") == opened.text("/nowhere/at/all") == ""
-
-
-@pytest.mark.usefixtures("no_root")
-def test_disk_copy_is_refused_without_root(disk: Path, tmp_path: Path) -> None:
-    with open_disk(disk) as opened, pytest.raises(FleetError, match="no subordinate ids"):
-        opened.copy(tmp_path)
-
-
-@pytest.mark.usefixtures("no_root")
-def test_workplace_without_root_leaves_no_folder(tmp_path: Path) -> None:
+        opened.problems()
+        with pytest.raises(FleetError, match="no subordinate ids"):
+            opened.copy(tmp_path)
     with pytest.raises(FleetError, match="no subordinate ids"), workplace(tmp_path):
         pass
 
     assert [path.name for path in tmp_path.iterdir()] == [".jobs.lock"]
-
-
-def test_read_of_disk_leaves_no_files(disk: Path) -> None:
-    before = disk.read_bytes()
-
-    with open_disk(disk) as opened:
-        opened.problems()
-
     assert disk.read_bytes() == before
     assert {path.name for path in disk.parent.iterdir()} == {"disk.qcow2", "root"}
 

@@ -133,35 +133,43 @@ class Machine:
             }
 
 
+VERSION = "20261121T203000Z"
+
+
+class Build:
+    """A build on that machine, in a folder, and what it left."""
+
+    def __init__(
+        self, root: Path, door: Door, folder: Path, recipe: ImageRecipe | PlaybookRecipe
+    ) -> None:
+        self.steps: list[BuildStep] = []
+        with SimulatedHetzner() as api:
+            self.machine = Machine(root, api)
+            entry = SshAccess(partial(Ssh, door=door))
+            builder = InstanceBuilder(
+                folder / "images",
+                HcloudSite("debian-ci", "fsn1", "hetzner", entry=entry),
+                Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None),
+                partial(run_role_here, root),
+                folder,
+            )
+            order = BuildOrder(
+                image="own", version=VERSION, recipe=recipe, built_at=NOW, built_by="ana"
+            )
+            self.manifest, publication = builder.build(order, self.steps.append)
+            kinds = ("servers", "ssh_keys")
+            assert [list(api.state.resources[kind]) for kind in kinds] == [[], []]
+            self.labels = api.state.resources["images"][int(publication.id)]["labels"]
+        self.log = (folder / "images/own" / VERSION / "build.log").read_text(encoding="utf-8")
+
+
 def test_live_instance_becomes_image_without_build_traces(
     root: Path, door: Door, tmp_path: Path
 ) -> None:
-    steps: list[BuildStep] = []
-    with SimulatedHetzner() as api:
-        machine = Machine(root, api)
-        entry = SshAccess(partial(Ssh, door=door))
-        builder = InstanceBuilder(
-            tmp_path / "images",
-            HcloudSite("debian-ci", "fsn1", entry=entry),
-            Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None),
-            partial(run_role_here, root),
-        )
-        recipe = ImageRecipe(suite=SUITE, architecture="amd64")
-        order = BuildOrder(
-            image="trixie", version="20261121T203000Z", recipe=recipe, built_at=NOW, built_by="ana"
-        )
+    build = Build(root, door, tmp_path, ImageRecipe(suite=SUITE, architecture="amd64"))
 
-        manifest, publication = builder.build(order, steps.append)
-
-        kinds = ("servers", "ssh_keys")
-        assert [list(api.state.resources[kind]) for kind in kinds] == [[], []]
-        labels = api.state.resources["images"][int(publication.id)]["labels"]
-        assert (labels["fleet"], labels["image"], labels["state"]) == (
-            "debian-ci",
-            "trixie",
-            "whole",
-        )
-
+    manifest, machine, labels = build.manifest, build.machine, build.labels
+    assert (labels["fleet"], labels["image"], labels["state"]) == ("debian-ci", "own", "whole")
     installed = {each.name: each for each in manifest.packages}
     assert {"debusine-worker", "uidmap", "sbuild"} <= installed.keys()
     assert len(installed["debusine-worker"].sha256) == 64
@@ -173,50 +181,40 @@ def test_live_instance_becomes_image_without_build_traces(
     left = [path for path in machine.snapshot if any(each in path for each in traces)]
     assert left == []
     assert (root / "etc/machine-id").read_text() == ""
-    assert [each.task for each in steps if each.phase == "role" and each.task] != []
+    assert [each.task for each in build.steps if each.phase == "role" and each.task] != []
     # Its files were read over ssh when the machine let nobody in any more. No job was run, for its
     # worker is too old to report tags.
     tests = [(each.kind, each.problems) for each in manifest.tests]
     assert tests == [("offline", ()), ("jobs", ())]
-    log = (tmp_path / "images/trixie" / order.version / "build.log").read_text()
-    assert "PLAY RECAP" in log
+    assert "PLAY RECAP" in build.log
 
 
 @pytest.mark.long
 def test_jobs_prove_tags_on_live_instance(root: Path, door: Door, tmp_path: Path) -> None:
-    with SimulatedHetzner() as api:
-        machine = Machine(root, api)
-        builder = InstanceBuilder(
-            tmp_path / "images",
-            HcloudSite("debian-ci", "fsn1", entry=SshAccess(partial(Ssh, door=door))),
-            Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None),
-            partial(run_role_here, root),
-        )
-        recipe = ImageRecipe.model_validate(
-            {
-                "suite": SUITE,
-                "architecture": "amd64",
-                "worker_version": newest_worker(),
-                "source": (
-                    f"Types: deb\nURIs: {chroot.archive()}\nSuites: {SUITE}-backports\n"
-                    "Components: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
-                ),
-                "enable_backends": ["unshare", "incus-lxc", "qemu"],
-                "enable_tasks": ["mmdebstrap", "sbuild"],
-            }
-        )
-        order = BuildOrder(
-            image="trixie", version="20261121T203000Z", recipe=recipe, built_at=NOW, built_by="ana"
-        )
+    recipe = ImageRecipe.model_validate(
+        {
+            "suite": SUITE,
+            "architecture": "amd64",
+            "worker_version": newest_worker(),
+            "source": (
+                f"Types: deb\nURIs: {chroot.archive()}\nSuites: {SUITE}-backports\n"
+                "Components: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
+            ),
+            "enable_backends": ["unshare", "incus-lxc", "qemu"],
+            "enable_tasks": ["mmdebstrap", "sbuild"],
+        }
+    )
 
-        manifest, _ = builder.build(order, lambda _: None)
+    build = Build(root, door, tmp_path, recipe)
 
-    _, test = manifest.tests
+    _, test = build.manifest.tests
     executors = {tag for tag in test.provides if tag.startswith("worker:executor:")}
     assert executors == {"worker:executor:unshare", "worker:executor:incus-lxc"}
     assert {"worker:cap:mmdebstrap", "worker:cap:sbuild"} <= {*test.provides}
     assert test.unproven == ("executor:qemu",)
-    assert [path for path in machine.snapshot if "fleet-job" in path or "jobs.py" in path] == []
+    assert [
+        path for path in build.machine.snapshot if "fleet-job" in path or "jobs.py" in path
+    ] == []
 
 
 PLAYBOOK = """
@@ -240,27 +238,13 @@ def test_playbook_builds_an_image_over_real_ssh(root: Path, door: Door, tmp_path
         playbook="own/playbook.yml",
         test="hello | grep -q world\ngrep playbook /etc/motd",
     )
-    with SimulatedHetzner() as api:
-        machine = Machine(root, api)
-        builder = InstanceBuilder(
-            tmp_path / "images",
-            HcloudSite("debian-ci", "fsn1", "hetzner", entry=SshAccess(partial(Ssh, door=door))),
-            Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None),
-            partial(run_role_here, root),
-            tmp_path,
-        )
-        order = BuildOrder(
-            image="own", version="20261121T203000Z", recipe=recipe, built_at=NOW, built_by="ana"
-        )
 
-        manifest, _ = builder.build(order, lambda _: None)
+    build = Build(root, door, tmp_path, recipe)
 
-        kinds = ("servers", "ssh_keys")
-        assert [list(api.state.resources[kind]) for kind in kinds] == [[], []]
-
+    manifest = build.manifest
     assert manifest.suite == "debian-13"
     assert "hello" in {each.name for each in manifest.packages}
     assert [(each.kind, each.problems) for each in manifest.tests] == [("offline", ())]
     assert (root / "etc/motd").read_text() == "made by a playbook\n"
-    assert [path for path in machine.snapshot if "ssh_host_" in path or ".ssh" in path] == []
-    assert "made" in (tmp_path / "images/own" / order.version / "build.log").read_text()
+    assert [path for path in build.machine.snapshot if "ssh_host_" in path or ".ssh" in path] == []
+    assert "made" in build.log

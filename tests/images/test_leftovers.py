@@ -64,27 +64,21 @@ def names(api: SimulatedHetzner) -> list[str]:
     return [each["name"] for each in api.state.servers.values()]
 
 
-def test_leftover_machine_is_only_listed_without_apply(api: SimulatedHetzner) -> None:
-    a_server(api, "left", LEFT)
-    console = Notes()
-
-    assert delete_leftovers(FLEET, "fleet.yaml", LATER, console, False)
-
-    assert names(api) == ["left"]
-    (note,) = console.notes
-    assert tells(note, "hetzner", "server left", "--apply")
-
-
-def test_only_leftover_machine_is_deleted_with_apply(api: SimulatedHetzner) -> None:
+def test_only_old_leftover_machine_is_deleted_with_apply(api: SimulatedHetzner) -> None:
     a_server(api, "left", LEFT)
     a_server(api, "worker")
     a_server(api, "theirs", {**LEFT, "fleet": "demo-2"})
     console = Notes()
 
-    assert delete_leftovers(FLEET, "fleet.yaml", LATER, console, True)
+    delete_leftovers(FLEET, "fleet.yaml", NOW + timedelta(hours=3), console, True)
+    assert delete_leftovers(FLEET, "fleet.yaml", LATER, console, False)
 
-    assert names(api) == ["worker", "theirs"]
+    assert names(api) == ["left", "worker", "theirs"]
+    assert tells(console.notes[-1], "hetzner", "server left", "--apply")
     assert len(console.notes) == 1
+    assert delete_leftovers(FLEET, "fleet.yaml", LATER, console, True)
+    assert names(api) == ["worker", "theirs"]
+    assert len(console.notes) == 2
 
 
 @pytest.mark.parametrize("labels", [{}, {"fleet": "demo"}, {**LEFT, "fleet": "other"}])
@@ -102,14 +96,6 @@ def test_machine_is_kept_when_api_ignores_selector(labels: dict[str, str]) -> No
 
     assert left == ()
     assert {each.method for each in loopback.received} == {"GET"}
-
-
-def test_leftover_machine_that_may_be_in_use_is_kept(api: SimulatedHetzner) -> None:
-    a_server(api, "young", LEFT)
-
-    delete_leftovers(FLEET, "fleet.yaml", NOW + timedelta(hours=3), Notes(), True)
-
-    assert names(api) == ["young"]
 
 
 def test_unreachable_provider_is_reported(

@@ -28,51 +28,54 @@ def a_package(name: str, version: str, source: Source = MAIN) -> Package:
     )
 
 
-def test_updates_include_security_archive() -> None:
-    manifest = a_manifest(packages=(a_package("bash", "5.2-1"), a_package("zlib1g", "1-1")))
-
-    assert sources_of(manifest) == (MAIN, SECURITY)
-
-
-def test_updates_are_searched_in_origin_of_installed_package() -> None:
-    elsewhere = Source("http://fixes.example.org/s", "trixie-security", "main", "amd64")
-    packages = a_package("bash", "5.2-1"), a_package("zlib1g", "1-1", elsewhere)
-
-    assert sources_of(a_manifest(packages=packages)) == (MAIN, elsewhere)
+ELSEWHERE = Source("http://fixes.example.org/s", "trixie-security", "main", "amd64")
+BASH, ZLIB = a_package("bash", "5.2-1"), a_package("zlib1g", "1-1")
+WORKER = a_package("debusine-worker", "0.16.1-1", OWN)
 
 
-def test_package_without_source_has_no_updates() -> None:
-    local = a_package("own", "1").altered(origin="")
-
-    assert sources_of(a_manifest(packages=(local,))) == ()
-
-
-def test_newer_worker_of_any_source_is_an_update() -> None:
-    manifest = a_manifest(packages=(a_package("debusine-worker", "0.16.1-1", OWN),))
-
-    (update,) = find_updates(
-        manifest, {MAIN: {"debusine-worker": "0.15"}, OWN: {"debusine-worker": "0.16.2-1"}}
-    )
-
-    assert (update.available, update.suite, update.security) == ("0.16.2-1", OWN.suite, False)
+@pytest.mark.parametrize(
+    ("packages", "sources"),
+    [
+        ((BASH, ZLIB), (MAIN, SECURITY)),
+        ((BASH, a_package("zlib1g", "1-1", ELSEWHERE)), (MAIN, ELSEWHERE)),
+        ((a_package("own", "1").altered(origin=""),), ()),
+    ],
+)
+def test_updates_are_searched_in_origin_and_security_archive(
+    packages: tuple[Package, ...], sources: tuple[Source, ...]
+) -> None:
+    assert sources_of(a_manifest(packages=packages)) == sources
 
 
-def test_other_packages_count_only_as_security_updates() -> None:
-    manifest = a_manifest(packages=(a_package("bash", "5.2-1"), a_package("zlib1g", "1-1")))
+@pytest.mark.parametrize(
+    ("packages", "offered", "found"),
+    [
+        (
+            (WORKER,),
+            {MAIN: {"debusine-worker": "0.15"}, OWN: {"debusine-worker": "0.16.2-1"}},
+            [("debusine-worker", "0.16.2-1", OWN.suite, False)],
+        ),
+        (
+            (BASH, ZLIB),
+            {MAIN: {"bash": "5.3-1"}, SECURITY: {"zlib1g": "1-1+deb13u1", "vim": "9"}},
+            [("zlib1g", "1-1+deb13u1", SECURITY.suite, True)],
+        ),
+        (
+            (ZLIB, WORKER),
+            {SECURITY: {"zlib1g": "1-1"}, MAIN: {"debusine-worker": "0.16.1-1"}},
+            [],
+        ),
+    ],
+    ids=["a worker of any source", "other packages for security", "what is installed"],
+)
+def test_newer_worker_and_security_fixes_are_updates(
+    packages: tuple[Package, ...],
+    offered: dict[Source, dict[str, str]],
+    found: list[tuple[str, str, str, bool]],
+) -> None:
+    updates = find_updates(a_manifest(packages=packages), offered)
 
-    (update,) = find_updates(
-        manifest, {MAIN: {"bash": "5.3-1"}, SECURITY: {"zlib1g": "1-1+deb13u1", "vim": "9"}}
-    )
-
-    assert (update.package, update.security) == ("zlib1g", True)
-
-
-def test_installed_version_is_not_an_update() -> None:
-    packages = a_package("zlib1g", "1-1+deb13u1"), a_package("debusine-worker", "2")
-
-    offered = {SECURITY: {"zlib1g": "1-1+deb13u1"}, MAIN: {"debusine-worker": "2"}}
-
-    assert find_updates(a_manifest(packages=packages), offered) == ()
+    assert [(u.package, u.available, u.suite, u.security) for u in updates] == found
 
 
 # From deb-version(7) and the tests of dpkg: each is older than the next.

@@ -58,52 +58,32 @@ def test_no_option_is_silently_dropped(option: str) -> None:
     assert value.strip("[]") in told
 
 
-@pytest.mark.parametrize(
-    ("options", "finding"),
-    [
-        ('  max: "4"\n', "pools.yaml:5:8: wrong-type"),
-        ("  max: -1\n", "pools.yaml:5:8: wrong-value"),
-        (
-            "  max: 1000000\n",
-            "pools.yaml:5:8: wrong-value",
-        ),
-        ("  tags: x\n", "pools.yaml:5:9: wrong-type"),
-        (
-            "  tags: [a b]\n",
-            "pools.yaml:5:10: wrong-value",
-        ),
-        (
-            "  description: [x]\n",
-            "pools.yaml:5:16: wrong-type",
-        ),
-        (
-            "  named_counters: [1]\n",
-            "pools.yaml:5:20: wrong-type",
-        ),
-        (
-            f"  cmd_release: {'x' * 65_537}\n",
-            "pools.yaml:5:16: wrong-value",
-        ),
-    ],
-)
-def test_invalid_value_is_refused_with_place(options: str, finding: str) -> None:
-    assert wrong(imported(options)) == [finding]
+def pool(options: str) -> str:
+    return f"p:\n{COMMANDS}  {options}\n"
 
 
 @pytest.mark.parametrize(
     ("text", "finding"),
     [
-        ("p: {cmd_new: x}", "pools.yaml:1:4: missing-key"),
-        ("[]", "pools.yaml:1:1: wrong-type"),
-        ("", "pools.yaml:1:1: wrong-type"),
-        ("p: 1", "pools.yaml:1:4: wrong-type"),
-        ("p: {a: 1", "pools.yaml:1:9: invalid-yaml"),
+        (pool('max: "4"'), "5:8: wrong-type"),
+        (pool("max: -1"), "5:8: wrong-value"),
+        (pool("max: 1000000"), "5:8: wrong-value"),
+        (pool("tags: x"), "5:9: wrong-type"),
+        (pool("tags: [a b]"), "5:10: wrong-value"),
+        (pool("description: [x]"), "5:16: wrong-type"),
+        (pool("named_counters: [1]"), "5:20: wrong-type"),
+        (pool(f"cmd_release: {'x' * 65_537}"), "5:16: wrong-value"),
+        ("p: {cmd_new: x}", "1:4: missing-key"),
+        ("[]", "1:1: wrong-type"),
+        ("", "1:1: wrong-type"),
+        ("p: 1", "1:4: wrong-type"),
+        ("p: {a: 1", "1:9: invalid-yaml"),
     ],
 )
-def test_file_that_is_not_pools_yaml_is_refused(text: str, finding: str) -> None:
+def test_invalid_value_or_file_is_refused_with_place(text: str, finding: str) -> None:
     (found, *_) = wrong(import_resalloc("pools.yaml", text.encode(), "demo"))
 
-    assert found.startswith(finding)
+    assert found.startswith(f"pools.yaml:{finding}")
 
 
 @pytest.mark.parametrize(
@@ -123,13 +103,9 @@ def test_jinja_template_is_refused_with_hint(text: str, place: str) -> None:
     assert "/etc/resallocserver/pools.yaml" in found.findings[0].hint
 
 
-def test_description_with_any_text_is_a_comment() -> None:
-    found = imported('  description: "x\\n\\nfleet: other\\u2028pools: {} \\x07"\n')
-
-    assert fleet_of(found).fleet == "demo"
-
-
 def test_templates_of_pools_keep_their_meaning() -> None:
+    described = imported('  description: "x\\n\\nfleet: other\\u2028pools: {} \\x07"\n')
+    assert fleet_of(described).fleet == "demo"  # any text of it is a comment
     text = pools_yaml()
     found = import_resalloc("pools.yaml", text.encode(), "demo", with_scripts=True)
 

@@ -160,7 +160,7 @@ BODY = '{"next": %s, "previous": null, "results": %s}'
         (BODY % ("null", "[{}]"), "at results.0.id: Field required"),
         (one_page(row(), next_page="http://else.example/?cursor=again"), "after 2 pages"),
         (one_page(row(), next_page="/?page=2"), "cursor"),
-        (one_page(row(priority_base="canary")), "at "),
+        (one_page(row(priority_base="canary")), "unexpected answer at"),
         (one_page(row(), next_page="http://[nonsense"), "cursor"),
         *(
             (one_page(row(**other)), "in scope debian;")
