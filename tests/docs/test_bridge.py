@@ -80,15 +80,20 @@ def pooled() -> Fleet:
     return Fleet.model_validate(yaml.safe_load(written[1]) | rest)
 
 
-def test_bridge_maps_ticket_states_and_data_to_machine(
-    resalloc: TicketService, tmp_path: Path
-) -> None:
+@pytest.fixture
+def bridge(resalloc: TicketService, tmp_path: Path) -> Bridge:
     (tmp_path / "new").mkdir()
-    bridge = Bridge(tmp_path / "new", resalloc.url)
+    return Bridge(tmp_path / "new", resalloc.url)
+
+
+def test_bridge_maps_ticket_states_and_data_to_machine(
+    resalloc: TicketService, bridge: Bridge
+) -> None:
     told: dict[str, Any] = {"FLEET_MACHINE": MACHINE, "FLEET_TYPE": "own"}
+    told |= {"FLEET_LABELS": json.dumps(LABELS)}
 
     assert bridge.listed() == []
-    bridge.do("new", "extra_powerful", **told, FLEET_LABELS=json.dumps(LABELS))
+    bridge.do("new", "extra_powerful", **told)
     (starting,) = bridge.listed()
     resalloc.give(1, answer="host: 192.0.2.1\nname: m1")
     (running,) = bridge.listed()
@@ -101,27 +106,15 @@ def test_bridge_maps_ticket_states_and_data_to_machine(
     assert [each.state for each in (starting, running, lost)] == ["starting", "running", "failed"]
     assert running.data.splitlines() == ["host: 192.0.2.1", "name: m1"]
     assert bridge.listed() == []
-
-
-def test_bridge_closes_ticket_when_machine_is_deleted(
-    resalloc: TicketService, tmp_path: Path
-) -> None:
-    (tmp_path / "new").mkdir()
-    bridge = Bridge(tmp_path / "new", resalloc.url)
-    told: dict[str, Any] = {"FLEET_MACHINE": MACHINE, "FLEET_TYPE": "own"}
-    bridge.do("new", "extra_powerful", **told, FLEET_LABELS=json.dumps(LABELS))
-
+    bridge.do("new", "extra_powerful", **told)
     bridge.do("delete", FLEET_MACHINE=MACHINE)
-
-    assert resalloc.client.collect(1)["closed"] is True
+    assert resalloc.client.collect(2)["closed"] is True
 
 
 def test_ticket_with_failed_record_does_not_break_the_list(
-    resalloc: TicketService, tmp_path: Path
+    resalloc: TicketService, bridge: Bridge
 ) -> None:
     """As where a list reads while a ticket is being noted."""
-    (tmp_path / "new").mkdir()
-    bridge = Bridge(tmp_path / "new", resalloc.url)
     new = (sys.executable, "bridge.py", "extra_powerful")
     on_full_disk = ("sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *new)
 

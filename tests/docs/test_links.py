@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fleet.planner.lifecycle.table import RULES
+from tests.architecture.source import tracked_files
 from tests.rigs.process import ROOT
 
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -38,7 +39,7 @@ def is_dangling(page: Path, target: str) -> bool:
 def test_every_link_leads_to_a_page_and_a_heading_that_exist() -> None:
     dangling = [
         (str(page), target)
-        for page in PAGES
+        for page in (path for path in tracked_files().values() if path.suffix == ".md")
         for target in links(page)
         if is_dangling(page, target)
     ]

@@ -35,10 +35,16 @@ def kept(tmp_path: Path, checkpoint: Path) -> CheckpointCopy:
 
 
 @pytest.mark.parametrize("left", ["", '{"checkpoint": {"lat'])
-def test_truncated_checkpoint_is_replaced_by_its_copy(
+def test_only_truncated_checkpoint_is_replaced_by_its_copy(
     left: str, tmp_path: Path, checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     folder = FileObjects(tmp_path)
+    kept.keep(SIM, None)
+    checkpoint.write_text(newer := CHECKPOINT.replace("[]", "[1]"))
+    kept.restore()
+    kept.drop_cut()
+    assert checkpoint.read_text() == newer
+    checkpoint.write_text(CHECKPOINT)
     kept.keep(SIM, None)
 
     checkpoint.write_text(left)
@@ -86,16 +92,6 @@ def test_copy_has_pending_deletions(
     assert found["pending_operations"] == [{"resource": resources[0], "type": "deleting"}]
 
 
-def test_complete_checkpoint_is_unchanged(checkpoint: Path, kept: CheckpointCopy) -> None:
-    kept.keep(SIM, None)
-    checkpoint.write_text(newer := CHECKPOINT.replace("[]", "[1]"))
-
-    kept.restore()
-    kept.drop_cut()
-
-    assert checkpoint.read_text() == newer
-
-
 def test_truncated_compressed_checkpoint_is_replaced_by_its_copy(
     checkpoint: Path, kept: CheckpointCopy
 ) -> None:
@@ -111,26 +107,19 @@ def test_truncated_compressed_checkpoint_is_replaced_by_its_copy(
     assert not packed.exists()
 
 
-def test_truncated_checkpoint_is_unknown_without_copy(
-    tmp_path: Path, checkpoint: Path, kept: CheckpointCopy
-) -> None:
-    checkpoint.write_text("{")
-
-    kept.keep(SIM, None)
-    kept.restore()
-
-    with pytest.raises(NotACheckpoint, match=r"/s\.json"):
-        read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s")
-
-
 def test_cut_checkpoint_and_copy_of_ended_stack_are_dropped(
-    checkpoint: Path, kept: CheckpointCopy
+    tmp_path: Path, checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     kept.keep(SIM, None)
     checkpoint.unlink()
     kept.keep(SIM, None)
     assert list(checkpoint.parent.iterdir()) == []
 
+    checkpoint.write_text("{")  # of which there is no copy
+    kept.keep(SIM, None)
+    kept.restore()
+    with pytest.raises(NotACheckpoint, match=r"/s\.json"):
+        read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s")
     checkpoint.write_text("")
     kept.drop_cut()
     assert not checkpoint.exists()

@@ -3,7 +3,7 @@
 Debusine's stand-in is held to the suite that a real server keeps (tests/live/test_rules.py).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,7 +16,7 @@ from fleet.schema.model import CoprRulesFile, CoprRulesUrl
 from tests.builders.sentences import tells
 from tests.fakes.files import FakeFiles
 from tests.ports.task_rules_suite import PATH, Server, TaskRulesSuite, a_rule, an_entry
-from tests.rigs.loopback import Answer, Loopback, Received
+from tests.rigs.loopback import Answer, Loopback
 from tests.rigs.task_configuration import OWNER, VIEWER, TaskConfiguration
 
 PLACE = "debian/builds"
@@ -58,7 +58,7 @@ def test_rule_readers_return_rules_of_named_places(
 ) -> None:
     configuration.entries[PLACE] = [an_entry("llvm", path=PATH, position=0)]
     with Loopback(lambda _: Answer(200, COPR.encode())) as web:
-        url = f"{web.url}/copr.conf"
+        url = f"{web.url}/plain/copr.conf/?h=main&id=a%20b#top"
         readers: dict[str, tuple[RuleReader, HeldRules]] = {
             PLACE: (api.rules(), HeldRules(written=(a_rule("llvm"),))),
             "copr.conf": (copr_from_file("/there/copr.conf", COPR.encode()), HELD),
@@ -67,20 +67,11 @@ def test_rule_readers_return_rules_of_named_places(
         for place, (reader, held) in readers.items():
             assert reader.read() == {place: held}
 
-
-def test_query_of_address_is_sent() -> None:
-    asked: list[tuple[str, Mapping[str, str]]] = []
-
-    def answer(received: Received) -> Answer:
-        asked.append((received.path, received.query))
-        return Answer(200, COPR.encode())
-
-    with Loopback(answer) as web:
-        url = f"{web.url}/plain/copr.conf/?h=main&id=a%20b#top"
-        read = CoprAllowList(CoprRulesUrl(url=url), "", FakeFiles({})).read()
-
-    assert read == {url: HELD}
-    assert asked == [("/plain/copr.conf/", {"h": "main", "id": "a b"})]
+    (asked,) = web.received
+    assert (asked.path, asked.query) == ("/plain/copr.conf/", {"h": "main", "id": "a b"})
+    # Those of all pages.
+    configuration.entries[PLACE] = [an_entry("x", path="a.yaml", position=n) for n in range(120)]
+    assert len(api.rules().stored(PLACE)) == 120
 
 
 def test_rule_readers_return_unknown_when_unreadable(api: Server) -> None:
@@ -96,12 +87,6 @@ def test_rule_readers_return_unknown_when_unreadable(api: Server) -> None:
             (read,) = reader.read().values()
             assert isinstance(read, Unknown), read
             assert read.unknown
-
-
-def test_entries_of_all_pages_are_read(configuration: TaskConfiguration, api: Server) -> None:
-    configuration.entries[PLACE] = [an_entry("x", path="a.yaml", position=n) for n in range(120)]
-
-    assert len(api.rules().stored(PLACE)) == 120
 
 
 @pytest.mark.parametrize("posts", [0, 1], ids=["before the tries", "between try and change"])
@@ -134,33 +119,24 @@ def test_delivery_reports_rules_lost_to_a_concurrent_push(
     assert tells(delivered.failed, "1 entries", "0")
 
 
-def test_delivery_is_partly_done_when_second_place_changed(
-    configuration: TaskConfiguration, api: Server
+@pytest.mark.parametrize("lost", [False, True], ids=["it changed", "it fails"])
+def test_delivery_is_partly_done_when_second_place_changed_or_fails(
+    configuration: TaskConfiguration, api: Server, *, lost: bool
 ) -> None:
     second = "debian/second"
     configuration.entries[second] = []
     owner = api.rules(api.owner)
-    theirs = an_entry("gcc", path="theirs.yaml", position=0)
-    configuration.meanwhile, configuration.posts_before = [theirs], 4
+    theirs = [an_entry("gcc", path="theirs.yaml", position=0)]
+    if lost:
+        configuration.lost_at_change = second
+    else:
+        configuration.meanwhile, configuration.posts_before = [*theirs], 4
 
     delivered = deliver(
         [(owner, Delivery(at, PATH, [], [an_entry("llvm")])) for at in (PLACE, second)]
     )
 
-    assert (delivered.exit_code, len(delivered.done)) == (5, 1)
-    assert configuration.entries[second] == [theirs]
-
-
-def test_delivery_is_partly_done_when_second_place_fails(
-    configuration: TaskConfiguration, api: Server
-) -> None:
-    configuration.entries["debian/lost"] = []
-    configuration.lost_at_change = "debian/lost"
-    owner = api.rules(api.owner)
-    places = (PLACE, "debian/lost")
-
-    delivered = deliver([(owner, Delivery(at, PATH, [], [an_entry("llvm")])) for at in places])
-
     assert delivered.exit_code == 5
     assert delivered.done == (f"{PLACE}: 1 added, 0 deleted",)
-    assert tells(delivered.failed, "500")
+    assert not lost or tells(delivered.failed, "500")
+    assert configuration.entries[second] == ([] if lost else theirs)

@@ -54,11 +54,6 @@ def test_hanging_secret_command_is_killed_with_its_children(tmp_path: Path) -> N
         secrets.read(reference)
 
 
-def test_invalid_secret_reference_is_a_type_error(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r": str$"):
-        _read("canary", tmp_path)
-
-
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o604, 0o644, 0o602])
 def test_exposed_secret_file_has_chmod_advice(mode: int, tmp_path: Path) -> None:
     path = tmp_path / "token of a queue"
@@ -75,14 +70,11 @@ def test_exposed_secret_file_has_chmod_advice(mode: int, tmp_path: Path) -> None
         assert found[1] == f"chmod go= '{path}'"
 
 
-def test_only_file_secrets_can_be_exposed(tmp_path: Path) -> None:
-    secrets = HostSecrets({}, tmp_path)
-
-    assert secrets.exposure(EnvSecret(env="TOKEN")) is None
-    assert secrets.exposure(FileSecret(file="missing")) is None
-
-
 def test_secret_is_read_from_its_reference(tmp_path: Path) -> None:
+    exposure = HostSecrets({}, tmp_path).exposure  # only that of a file
+    assert exposure(EnvSecret(env="TOKEN")) is exposure(FileSecret(file="missing")) is None
+    with pytest.raises(TypeError, match=r": str$"):
+        _read("canary", tmp_path)
     path = tmp_path / "token"
     path.write_text("made-up\n")
 

@@ -103,7 +103,7 @@ def test_closing_the_iterator_finishes_running_steps_only() -> None:
     assert not two.cut.is_set()
 
 
-def test_own_commands_create_machines_concurrently(tmp_path: Path) -> None:
+def test_own_commands_create_machines_concurrently_up_to_their_limit(tmp_path: Path) -> None:
     write_hooks(tmp_path, new=TWO_MEET, list="echo []")
     cloud = hooks_over(tmp_path, timeouts={"new": f"{SECONDS}s"})
     os.mkfifo(tmp_path / "meeting")
@@ -115,6 +115,9 @@ def test_own_commands_create_machines_concurrently(tmp_path: Path) -> None:
     assert (tmp_path / "heard").read_text() == "from 1\n"
     assert done == tuple(sorted(told, key=lambda step: step.worker))
     assert [step.worker for step in done] == [worker.name for worker in WORKERS]
+    write_hooks(tmp_path, new='mkdir here && echo "$FLEET_MACHINE" && rmdir here', list="echo []")
+    alone = EmbeddedEngine(tmp_path / "alone.db", {"desk": hooks_over(tmp_path, at_once=1)})
+    assert len(alone.up(REF, WORKERS, quiet)) == len(WORKERS)
 
 
 def test_failed_machine_keeps_others_created_and_recorded(tmp_path: Path) -> None:
@@ -154,11 +157,3 @@ esac
     assert [worker.name for worker in left.workers] == [worker.name for worker in WORKERS[:2]]
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
-
-
-def test_machines_are_created_in_order_at_limit_one(tmp_path: Path) -> None:
-    alone = 'mkdir here && echo "$FLEET_MACHINE" && rmdir here'
-    write_hooks(tmp_path, new=alone, list="echo []")
-    engine = EmbeddedEngine(tmp_path / "state.db", {"desk": hooks_over(tmp_path, at_once=1)})
-
-    assert len(engine.up(REF, WORKERS, quiet)) == len(WORKERS)

@@ -63,21 +63,20 @@ def test_wait_returns_immediately_after_request_to_end(asked: Waiter) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("fails", [False, True], ids=["no step", "a failed step"])
 def test_signal_interrupts_immediately_outside_a_change(
-    signals: Signals, number: signal.Signals
+    number: signal.Signals, *, fails: bool
 ) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), number)
+    before, signals = signal.getsignal(number), Signals()
+    with signals.heard():
+        if fails:
+            with pytest.raises(ValueError, match="failed"), signals.changing():
+                raise ValueError("failed")
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
 
     assert not signals.was_cut
-
-
-def test_signal_takes_effect_after_a_failed_step(signals: Signals) -> None:
-    with pytest.raises(ValueError, match="failed"), signals.changing():
-        raise ValueError("failed")
-
-    with pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(number) is before
 
 
 @pytest.mark.parametrize("waiter", ["signals", "bell"])
@@ -118,15 +117,6 @@ def test_runs_keep_average_distance_despite_many_wakes() -> None:
     assert time.monotonic() - began >= 0.09
 
 
-def test_signal_ends_a_wait_for_a_wake(bell: WakeableTimer) -> None:
-    def wait_until_asked(threads: ThreadPoolExecutor) -> None:
-        threads.submit(os.kill, os.getpid(), signal.SIGTERM)
-        bell.wait(3600)
-
-    with ThreadPoolExecutor(1) as threads, pytest.raises(KeyboardInterrupt):
-        wait_until_asked(threads)
-
-
 def test_second_signal_in_a_step_interrupts_it(signals: Signals) -> None:
     ask_to_end(signals, signal.SIGINT)
     assert (signals.is_ending(), signals.was_cut) == (True, False)
@@ -135,15 +125,6 @@ def test_second_signal_in_a_step_interrupts_it(signals: Signals) -> None:
         ask_to_end(signals, signal.SIGINT)
 
     assert signals.was_cut
-
-
-def test_signal_handlers_are_restored() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-
-    with Signals().heard():
-        pass
-
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_each_wake_ends_one_wait() -> None:
@@ -157,12 +138,8 @@ def test_each_wake_ends_one_wait() -> None:
     began = time.monotonic()
     assert bell.wait(0.05)
     assert time.monotonic() - began >= 0.04
-
-
-def test_look_again_ends_the_wait() -> None:
     began = time.monotonic()
-    bell = WakeableTimer(0.05)
-    bell.look_again()
-
-    assert bell.wait(3600)
+    again = WakeableTimer(0.05)
+    again.look_again()
+    assert again.wait(3600)
     assert time.monotonic() - began >= 0.04

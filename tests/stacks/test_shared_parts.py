@@ -62,27 +62,15 @@ def test_hcloud_base_has_shared_resources_only() -> None:
     ]
 
 
-def test_instance_terminates_and_uses_only_version_of_its_template() -> None:
-    inputs = an_instance()
+def test_instance_terminates_with_its_encrypted_disk() -> None:
+    inputs, spot = an_instance(disk="344"), an_instance(market="spot")
+    disk = dict(inputs["rootBlockDevice"])
 
     assert inputs["instanceInitiatedShutdownBehavior"] == "terminate"
     assert inputs["launchTemplate"] == {"name": "debian-amazon-0123", "version": "1"}
     assert "instanceMarketOptions" not in inputs
-
-
-def test_spot_instance_is_one_time_and_terminates() -> None:
-    assert an_instance(market="spot")["instanceMarketOptions"] == {
-        "marketType": "spot",
-        "spotOptions": {
-            "instanceInterruptionBehavior": "terminate",
-            "spotInstanceType": "one-time",
-        },
-    }
-
-
-def test_disk_is_encrypted_labelled_and_deleted_with_instance() -> None:
-    disk = dict(an_instance(disk="344")["rootBlockDevice"])
-
+    once = {"instanceInterruptionBehavior": "terminate", "spotInstanceType": "one-time"}
+    assert spot["instanceMarketOptions"] == {"marketType": "spot", "spotOptions": once}
     assert disk.pop("tags")["fleet"] == "debian"
     assert disk == {
         "volumeSize": 344,
@@ -100,11 +88,7 @@ def test_aws_base_has_shared_resources_only() -> None:
     template = resources["LaunchTemplate"].inputs
     assert template["metadataOptions"]["httpTokens"] == "required"
     assert template["instanceInitiatedShutdownBehavior"] == "terminate"
-
-
-def test_machines_have_no_rights_at_aws() -> None:
-    role = shared()["Role"].inputs
-
+    role = resources["Role"].inputs  # no machine has rights at AWS
     (statement,) = json.loads(role["assumeRolePolicy"])["Statement"]
     assert statement["Principal"] == {"Service": "ec2.amazonaws.com"}
     assert not {"inlinePolicies", "managedPolicyArns"} & role.keys()

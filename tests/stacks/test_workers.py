@@ -31,9 +31,13 @@ each_project = pytest.mark.parametrize("project", PROJECTS)
 each_cloud = pytest.mark.parametrize("project", CLOUDS)
 
 
-@each_project
-def test_worker_is_one_labelled_resource_that_reads_back(project: str) -> None:
-    worker = a_worker_of(project)
+@pytest.mark.parametrize(
+    ("project", "settings"), [*((each, None) for each in PROJECTS), *FULL.items()]
+)
+def test_worker_is_one_labelled_resource_that_reads_back(
+    project: str, settings: dict[str, str] | None
+) -> None:
+    worker = a_worker_of(project, **({"settings": settings} if settings else {}))
     (resource,) = declared(project, accepted(project, worker))
 
     assert (resource.name, resource.adopts) == ("debian-big-0001", "")
@@ -132,15 +136,6 @@ def test_notes_are_labels_and_no_inputs_of_a_worker(project: str) -> None:
     assert {f"{prefix}{key}": text for key, text in notes.items()}.items() <= found.items()
     read_back = load_project(project).worker_of(resource.type, resource.inputs)
     assert read_back == WorkerInputs.model_validate(a_worker_of(project))
-
-
-@each_cloud
-def test_worker_with_all_settings_reads_back(project: str) -> None:
-    worker = a_worker_of(project, settings=FULL[project])
-    (resource,) = declared(project, accepted(project, worker))
-
-    read_back = load_project(project).worker_of(resource.type, resource.inputs)
-    assert read_back == WorkerInputs.model_validate(worker)
 
 
 @pytest.mark.parametrize(
