@@ -54,22 +54,15 @@ def play(
     )
 
 
-def test_every_default_is_the_documented_one() -> None:
-    documented = {name: option["default"] for name, option in options().items()}
-
-    assert read("defaults/main.yml") == documented
-
-
-def test_role_keeps_option_names_and_defaults_of_earlier_images() -> None:
-    assert options()["debusine_worker_source"]["type"] == "str"
-    assert options()["debusine_worker_enable_backends"]["default"] == ["unshare"]
-    assert options()["debusine_worker_enable_tasks"]["default"] == ["autopkgtest", "sbuild"]
-
-
-def test_every_role_option_is_documented() -> None:
+def test_options_are_documented_with_defaults_of_earlier_images() -> None:
     readme = (ROLE / "README.md").read_text(encoding="utf-8")
+    found = options()
 
-    assert [name for name in options() if f"| `{name}` |" not in readme] == []
+    assert read("defaults/main.yml") == {name: each["default"] for name, each in found.items()}
+    assert [name for name in found if f"| `{name}` |" not in readme] == []
+    assert found["debusine_worker_source"]["type"] == "str"
+    assert found["debusine_worker_enable_backends"]["default"] == ["unshare"]
+    assert found["debusine_worker_enable_tasks"]["default"] == ["autopkgtest", "sbuild"]
 
 
 def test_role_has_exactly_executors_and_tasks_of_fleet_yaml() -> None:

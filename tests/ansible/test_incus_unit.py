@@ -74,32 +74,30 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_incus_is_set_up_when_its_script_succeeds(machine: Machine) -> None:
-    assert machine.set_up("exit 0", ()) == 0
-    assert machine.made == ""
+# The script's last word: it looks for a reason in a log that is not there.
+NO_MACHINE = "set -eu; if true; then grep 'not operational' /nowhere/incus.log; fi"
 
 
-def test_incus_is_set_up_when_no_virtual_machine_can_run(machine: Machine) -> None:
-    # The script's last word: it looks for a reason in a log that is not there.
-    script = "set -eu; if true; then grep 'not operational' /nowhere/incus.log; fi"
+@pytest.mark.parametrize(
+    ("script", "there", "routes", "result"),
+    [
+        ("exit 0", (), (), (True, "")),
+        (NO_MACHINE, WHOLE, (), (True, "")),
+        ("exit 0", ("no-subnet",), (), (True, "ipv4.address=10.73.91.1/24")),
+        ("exit 2", ("no-subnet", *WHOLE[1:]), ("10.0.0.0/8 dev eth1",), (False, "")),
+        *(
+            ("exit 2", tuple(each for each in WHOLE if each != missing), (), (False, ""))
+            for missing in WHOLE[1:]
+        ),
+    ],
+)
+def test_incus_is_set_up_unless_a_part_is_missing(
+    machine: Machine,
+    script: str,
+    there: tuple[str, ...],
+    routes: tuple[str, ...],
+    result: tuple[bool, str],
+) -> None:
+    machine.has_routes(*routes)
 
-    assert machine.set_up(script, WHOLE) == 0
-
-
-def test_incus_gets_a_subnet_when_it_finds_none(machine: Machine) -> None:
-    assert machine.set_up("exit 0", ("no-subnet",)) == 0
-    assert machine.made == "ipv4.address=10.73.91.1/24"
-
-
-def test_incus_gets_no_subnet_with_an_existing_route(machine: Machine) -> None:
-    machine.has_routes("10.0.0.0/8 dev eth1")
-
-    assert machine.set_up("exit 2", ("no-subnet", *WHOLE[1:])) != 0
-    assert machine.made == ""
-
-
-@pytest.mark.parametrize("missing", WHOLE[1:])
-def test_incus_set_up_fails_when_a_part_is_missing(machine: Machine, missing: str) -> None:
-    there = tuple(each for each in WHOLE if each != missing)
-
-    assert machine.set_up("exit 2", there) != 0
+    assert (machine.set_up(script, there) == 0, machine.made) == result

@@ -70,31 +70,15 @@ def test_newest_tested_version_waits_for_promotion() -> None:
         newest_promotable(versions_of("v1 current, v2 built"), "trixie")
 
 
-def test_existing_image_becomes_a_version_when_promoted() -> None:
+def test_existing_image_becomes_a_version_per_ids_when_promoted() -> None:
     declared = declared_version("golden", existing("ami-1"), [], NOW, by="bob")
 
     (move,) = promote([], declared, NOW)
 
+    made = move.now
     assert move.was is None
-    assert (move.now.version, move.now.state, move.now.elsewhere) == (
-        "20261121T080000Z",
-        "current",
-        True,
-    )
-    assert move.now.fact.ids == {"aws": "ami-1"}
-
-
-def test_existing_image_with_same_ids_is_the_same_version() -> None:
-    (first,) = promote([], declared_version("golden", existing("ami-1"), [], NOW, by="b"), NOW)
-
-    again = declared_version("golden", existing("ami-1"), [first.now], NOW, by="b")
-
-    assert again == first.now
-
-
-def test_other_ids_in_the_same_second_are_another_version() -> None:
-    (first,) = promote([], declared_version("golden", existing("ami-1"), [], NOW, by="b"), NOW)
-
-    second = declared_version("golden", existing("ami-2"), [first.now], NOW, by="b")
-
+    assert (made.version, made.state, made.elsewhere) == ("20261121T080000Z", "current", True)
+    assert made.fact.ids == {"aws": "ami-1"}
+    assert declared_version("golden", existing("ami-1"), [made], NOW, by="b") == made
+    second = declared_version("golden", existing("ami-2"), [made], NOW, by="b")
     assert second.version == "20261121T080001Z"

@@ -51,21 +51,22 @@ def test_planned_candidate_is_added_next_to_current() -> None:
         assert [tells(each, "trixie", "candidate", "20%", NEW) for each in lines] == [True]
 
 
-def test_planned_current_version_replaces_other_as_previous() -> None:
-    _, states, _, _ = promoted(
-        promotion("current", was="candidate"), CURRENT, a_version(state="candidate", share=20)
-    )
+@pytest.mark.parametrize(
+    ("now", "states", "step"),
+    [
+        ("current", {OLD: "previous", NEW: "current"}, ""),
+        ("retired", {OLD: "current", NEW: "retired"}, f"image trixie: retire {NEW}"),
+    ],
+)
+def test_candidate_is_promoted_or_retired_as_planned(
+    now: State, states: dict[str, State], step: str
+) -> None:
+    candidate = a_version(state="candidate", share=20)
 
-    assert states == {OLD: "previous", NEW: "current"}
+    _, after, journal, _ = promoted(promotion(now, was="candidate"), CURRENT, candidate)
 
-
-def test_abandoned_candidate_is_retired() -> None:
-    _, states, journal, _ = promoted(
-        promotion("retired", was="candidate"), CURRENT, a_version(state="candidate", share=20)
-    )
-
-    assert states == {OLD: "current", NEW: "retired"}
-    assert journal == [f"image trixie: retire {NEW}"]
+    assert after == states
+    assert not step or journal == [step]
 
 
 def test_planned_promotion_is_skipped_when_version_was_moved() -> None:

@@ -9,7 +9,7 @@ its database.
 import hashlib
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import LiteralString
@@ -187,6 +187,19 @@ def test_created_worker_builds_the_image_and_fleet_imports_it(
     assert project.worker_processes() == []
 
 
+def a_builder(workspace: Workspace, images: Path, wait: Callable[[float], None]) -> RequestBuilder:
+    """Return what builds at the real server; `wait` is what happens while it waits."""
+    return RequestBuilder(
+        images=images,
+        url=workspace.server.url,
+        scope=workspace.scope,
+        token=workspace.builder,
+        workspace=workspace.name,
+        mirror="http://deb.example.org/debian",
+        wait=wait,
+    )
+
+
 def test_retried_request_of_real_server_is_followed(workspace: Workspace, tmp_path: Path) -> None:
     server = workspace.server
     lost: list[int] = []
@@ -200,16 +213,7 @@ def test_retried_request_of_real_server_is_followed(workspace: Workspace, tmp_pa
             server.admin("shell", "-v0", stdin=RETRY.format(number=number))
 
     steps: list[BuildStep] = []
-    builder = RequestBuilder(
-        images=tmp_path,
-        url=server.url,
-        scope=workspace.scope,
-        token=workspace.builder,
-        workspace=workspace.name,
-        mirror="http://deb.example.org/debian",
-        wait=work,
-    )
-    builder.build(ORDER, steps.append)
+    a_builder(workspace, tmp_path, work).build(ORDER, steps.append)
 
     (version,) = list_versions(tmp_path, "trixie")
     assert (tmp_path / "trixie" / version / "disk.qcow2").read_bytes() == DISK
@@ -230,16 +234,7 @@ def test_real_server_accepts_request_and_returns_disk(
         complete(workspace, number)
 
     steps: list[BuildStep] = []
-    builder = RequestBuilder(
-        images=tmp_path,
-        url=server.url,
-        scope=workspace.scope,
-        token=workspace.builder,
-        workspace=workspace.name,
-        mirror="http://deb.example.org/debian",
-        wait=work,
-    )
-    manifest, _ = builder.build(ORDER, steps.append)
+    manifest, _ = a_builder(workspace, tmp_path, work).build(ORDER, steps.append)
 
     (version,) = list_versions(tmp_path, "trixie")
     folder = tmp_path / "trixie" / version
@@ -257,17 +252,8 @@ def test_cancelled_build_is_aborted_by_real_server(workspace: Workspace, tmp_pat
     def give_up(_: float) -> None:
         raise GaveUp
 
-    builder = RequestBuilder(
-        images=tmp_path,
-        url=workspace.server.url,
-        scope=workspace.scope,
-        token=workspace.builder,
-        workspace=workspace.name,
-        mirror="http://deb.example.org/debian",
-        wait=give_up,
-    )
     with pytest.raises(GaveUp):
-        builder.build(ORDER, lambda _: None)
+        a_builder(workspace, tmp_path, give_up).build(ORDER, lambda _: None)
 
     assert workspace.server.sql(NEWEST)[0][1] == "aborted"
     assert list_versions(tmp_path, "trixie") == ()

@@ -56,37 +56,24 @@ def example(request: pytest.FixtureRequest) -> Iterator[Example]:
         yield make(stack)
 
 
-def test_work_without_architecture_counts_as_any() -> None:
-    with Replay(*RECORDED) as server:
-        architectures = DebusineServer(_queue(server.url), TOKEN).summary().architectures
-
-    assert architectures["any"] == Machinery(running=0, pending=24)
-    assert "None" not in architectures
-
-
-def test_unknown_token_has_no_user() -> None:
-    anonymous = read_exchange("whoami-anonymous").answer
-    with Loopback(lambda _: anonymous) as server:
-        assert DebusineServer(_queue(server.url), TOKEN).user() == ""
-
-
 def test_token_is_sent_only_to_read_its_user() -> None:
     with Replay(*RECORDED) as replay:
         server = DebusineServer(_queue(replay.url), TOKEN)
-        server.summary()
+        architectures = server.summary().architectures
         server.counts()
         server.user()
         sent = [received.headers.get("token") for received in replay.received]
+        replay.faults.instead[STATUS] = Answer(200, b"{}")
+        with pytest.raises(SourceUnreachable, match="external_workers_arch"):
+            server.summary()
+    anonymous = read_exchange("whoami-anonymous").answer
+    with Loopback(lambda _: anonymous) as other:
+        assert DebusineServer(_queue(other.url), TOKEN).user() == ""
 
     assert sent == [None, None, TOKEN]
-
-
-def test_invalid_summary_is_an_error() -> None:
-    with Replay(*RECORDED) as server:
-        server.faults.instead[STATUS] = Answer(200, b"{}")
-
-        with pytest.raises(SourceUnreachable, match="external_workers_arch"):
-            DebusineServer(_queue(server.url), TOKEN).summary()
+    # Work without an architecture.
+    assert architectures["any"] == Machinery(running=0, pending=24)
+    assert "None" not in architectures
 
 
 def test_server_returns_its_workers_user_and_counts(example: Example) -> None:

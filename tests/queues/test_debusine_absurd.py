@@ -93,11 +93,9 @@ def test_workers_are_known_when_a_time_is_absurd(
 ) -> None:
     debusine.add_worker("odd", **{column: f"'{moment}'"})  # type: ignore[arg-type]
     debusine.add_worker("plain")
+    debusine.add_worker("later", access="awaited", expires="9999-12-31 23:59:59+00")
 
-    assert sorted(debusine.workers()) == ["odd", "plain"]
+    workers = debusine.workers()
 
-
-def test_worker_has_no_deadline_when_its_token_never_expires(debusine: Debusine) -> None:
-    debusine.add_worker("odd", access="awaited", expires="9999-12-31 23:59:59+00")
-
-    assert debusine.workers()["odd"].token_expires is None
+    assert sorted(workers) == ["later", "odd", "plain"]
+    assert workers["later"].token_expires is None

@@ -21,21 +21,12 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_trust_store_is_cached(bundle: Path) -> None:
-    assert bundle.exists()
-    assert trusted() is trusted()
-
-
-def test_certificate_and_its_name_are_verified(bundle: Path) -> None:
-    assert bundle.exists()
-    assert trusted().verify_mode is ssl.CERT_REQUIRED
-    assert trusted().check_hostname
-
-
 def test_changed_setting_of_trust_store_is_read(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = len(trusted().get_ca_certs())
+    assert trusted() is trusted()
+    assert (trusted().verify_mode, trusted().check_hostname) == (ssl.CERT_REQUIRED, True)
 
     monkeypatch.delenv("SSL_CERT_FILE")
 

@@ -36,12 +36,6 @@ def _why_unreadable(content: bytes) -> str:
     return str(unreadable.value)
 
 
-def test_world_round_trips() -> None:
-    world = World(fleet="demo", time=BEFORE, queues={"debian": READING})
-
-    assert read_world("w", FakeFiles({"w": world.model_dump_json().encode()})) == world
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -57,13 +51,18 @@ def test_invalid_json_is_refused_with_place(content: bytes, message: str) -> Non
 
 def test_recording_is_read_with_current_time() -> None:
     unknown = QueueReading(demand=Unknown(unknown="the server was down"), workers=None)
+    world = World(fleet="demo", time=BEFORE, queues={"debian": READING})
 
-    reading = _read(_files(debian=READING))
+    reading, absent = _read(_files(debian=READING)), _read(FakeFiles({}))
 
+    assert read_world("w", FakeFiles({"w": world.model_dump_json().encode()})) == world
     assert reading.demand == Demand(read_at=NOW, requests=(Request(id="1"),), estimate=True)
     assert reading.workers == (WORKER,)
     assert _read(_files(debian=unknown)) == unknown
     assert _read(_files(debian=READING, kali=unknown), "debian").workers == (WORKER,)
+    assert isinstance(absent.demand, Unknown)
+    assert absent.workers == absent.demand
+    assert tells(absent.demand.unknown, "world.json")
 
 
 @pytest.mark.parametrize(
@@ -80,14 +79,6 @@ def test_queue_is_unknown_unless_one_is_chosen(
 
     assert isinstance(demand, Unknown)
     assert tells(demand.unknown, *words)
-
-
-def test_workers_are_unknown_when_recording_is_unreadable() -> None:
-    reading = _read(FakeFiles({}))
-
-    assert isinstance(reading.demand, Unknown)
-    assert reading.workers == reading.demand
-    assert tells(reading.demand.unknown, "world.json")
 
 
 ODD = {"read_at": "2026-11-21T08:00:00Z", "requests": [{"id": 5, "prio": 1}]}
