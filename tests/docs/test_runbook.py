@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -30,33 +31,32 @@ def has(page: str) -> bool:
     return bool(text) and (not section or section in heads)
 
 
-@pytest.mark.parametrize("error", REFUSALS, ids=lambda each: each.__name__)
-def test_each_refusal_error_has_a_page(error: type[FleetError]) -> None:
-    assert has(error.page)
-
-
-@pytest.mark.parametrize("guard", GUARDS)
-def test_each_refusing_guard_has_a_section(guard: str) -> None:
-    assert has(page_of_guard(guard))
-
-
-@pytest.mark.parametrize("page", [REFUSED_PAGE, OUTDATED_PAGE])
-def test_pages_named_by_reports_exist(page: str) -> None:
+@pytest.mark.parametrize(
+    "page",
+    [
+        *{each.page for each in REFUSALS},
+        *map(page_of_guard, GUARDS),
+        *(REFUSED_PAGE, OUTDATED_PAGE),
+    ],
+)
+def test_page_of_each_refusal_and_report_exists(page: str) -> None:
     assert has(page)
 
 
-def test_refused_pool_names_its_page() -> None:
-    refused = StackOutcome(pool="builders", result="refused", error="the engine would replace it")
-
-    said = outcome_to_text(Outcome(plan="0" * 64, stacks=(refused,)), a_plan(), colour=False)
-
-    assert REFUSED_PAGE in said
-
-
-def test_outdated_saved_plan_names_its_page() -> None:
-    outdated = Outcome(plan="0" * 64, outdated=("fleet.yaml has changed",))
-
-    assert OUTDATED_PAGE in outcome_to_text(outdated, a_plan(), colour=False)
+@pytest.mark.parametrize(
+    ("outcome", "page"),
+    [
+        (
+            {"stacks": (StackOutcome(pool="builders", result="refused", error="it replaces it"),)},
+            REFUSED_PAGE,
+        ),
+        ({"outdated": ("fleet.yaml has changed",)}, OUTDATED_PAGE),
+    ],
+)
+def test_refused_pool_and_outdated_plan_name_their_page(
+    outcome: dict[str, Any], page: str
+) -> None:
+    assert page in outcome_to_text(Outcome(plan="0" * 64, **outcome), a_plan(), colour=False)
 
 
 def test_attention_page_has_a_section_per_kind() -> None:

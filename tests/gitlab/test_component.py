@@ -151,12 +151,6 @@ def test_component_needs_few_lines_in_a_repository(machines: Machines) -> None:
     assert jobs(machines.run("--list-csv", *SCHEDULE, *images)) == HOLDING | {"fleet images"}
 
 
-def test_push_to_branch_without_merge_request_runs_no_job(own_lines: Machines) -> None:
-    own_lines.git("checkout", "--quiet", "-b", "idea")
-
-    assert jobs(own_lines.run("--list-csv")) == set()
-
-
 def test_default_branch_observes_applies_and_publishes(machines: Machines) -> None:
     for job in ("fleet observe", "fleet apply", "pages", "fleet images due"):
         ran = machines.run(job, *SCHEDULE)
@@ -326,9 +320,10 @@ def test_apply_job_can_be_manual(own_lines: Machines) -> None:
     assert own_lines.expanded(*push)["fleet apply proposed"]["resource_group"] == "fleet"
 
 
-def test_runners_are_selected_by_tags_of_two_hidden_jobs(own_lines: Machines) -> None:
+def test_jobs_have_tags_image_cache_and_access_of_the_page(own_lines: Machines) -> None:
     with (own_lines.folder / ".gitlab-ci.yml").open("a", encoding="utf-8") as file:
         file.write(".fleet merge request: {tags: [shared]}\n.fleet secrets: {tags: [protected]}\n")
+        file.write("default: {cache: [{key: all, paths: [.cache]}]}\n")
 
     found = own_lines.expanded(*SCHEDULE)
 
@@ -337,35 +332,21 @@ def test_runners_are_selected_by_tags_of_two_hidden_jobs(own_lines: Machines) ->
         **{name: ["shared"] for name in JUDGING},
         **{name: ["protected"] for name in HOLDING},
     }
-
-
-def test_jobs_with_an_environment_use_no_cache(
-    own_lines: Machines,
-) -> None:
-    with (own_lines.folder / ".gitlab-ci.yml").open("a", encoding="utf-8") as file:
-        file.write("default: {cache: [{key: all, paths: [.cache]}]}\n")
-
-    found = own_lines.expanded(*SCHEDULE)
-
     holding = {name for name, job in found.items() if "environment" in job}
     assert holding == HOLDING
     assert [name for name in holding if found[name].get("cache") != []] == []
-
-
-def test_artifacts_state_their_access(
-    own_lines: Machines,
-) -> None:
-    found = own_lines.expanded(*SCHEDULE)
-
-    access = {
-        name: job["artifacts"].get("access") for name, job in found.items() if "artifacts" in job
-    }
     # What a person sets for one pipeline changes neither image nor file nor command.
     assert set(re.findall(r"\$FLEET_\w+", str(found))) == {"$FLEET_WORLD", "$FLEET_IMAGES"}
     image = {"name": "registry.example.org/debian/fleet@sha256:DIGEST"}
     assert [n for n, job in found.items() if "script" in job and job["image"] != image] == []
+    access = {
+        name: job["artifacts"].get("access") for name, job in found.items() if "artifacts" in job
+    }
     named = (JUDGING | HOLDING) - {"fleet validate", "fleet apply"}
     assert access == {"fleet validate": "all"} | dict.fromkeys(named, "developer")
+    # Nor does a push to a branch without a merge request run a job.
+    own_lines.git("checkout", "--quiet", "-b", "idea")
+    assert jobs(own_lines.run("--list-csv")) == set()
 
 
 @pytest.mark.parametrize(

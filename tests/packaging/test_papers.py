@@ -103,17 +103,19 @@ def test_sbom_lists_contents_of_last_layer(archive: Path) -> None:
     assert made["metadata"]["component"]["version"] == "0.2.0"
 
 
-def test_provenance_has_digests_of_files(archive: Path, tmp_path: Path) -> None:
+def test_provenance_has_digests_of_files_of_a_job(archive: Path, tmp_path: Path) -> None:
     wheel = tmp_path / "fleet_reconciler-0.2.0-py3-none-any.whl"
     wheel.write_bytes(b"wheel")
     base = f"debian:trixie-slim@sha256:{'b' * 64}"
+    command = (PYTHON, ROOT / "tools/provenance.py", "--base", base, wheel, archive)
 
-    told = run_process(
-        *(PYTHON, ROOT / "tools/provenance.py", "--base", base, wheel, archive),
-        cwd=tmp_path,
-        env=clean_environment(tmp_path, JOB),
+    told, outside = (
+        run_process(*command, cwd=tmp_path, env=clean_environment(tmp_path, variables))
+        for variables in (JOB, {})
     )
 
+    assert (outside.returncode, outside.stdout) == (1, "")
+    assert "CI_PROJECT_URL" in outside.stderr
     assert told.returncode == 0, told.stderr
     statement = json.loads(told.stdout)
     assert {each["name"]: each["digest"]["sha256"] for each in statement["subject"]} == {
@@ -126,14 +128,3 @@ def test_provenance_has_digests_of_files(archive: Path, tmp_path: Path) -> None:
         {"gitCommit": "c" * 40},
         {"sha256": "b" * 64},
     ]
-
-
-def test_provenance_fails_outside_of_a_job(archive: Path, tmp_path: Path) -> None:
-    told = run_process(
-        *(PYTHON, ROOT / "tools/provenance.py", archive),
-        cwd=tmp_path,
-        env=clean_environment(tmp_path),
-    )
-
-    assert (told.returncode, told.stdout) == (1, "")
-    assert "CI_PROJECT_URL" in told.stderr

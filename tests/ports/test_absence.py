@@ -31,45 +31,34 @@ class Cloud:
         return self._absences.surely_gone(self, (ONE, TWO), IDS)
 
 
-def test_machine_is_absent_when_two_listings_omit_it() -> None:
-    cloud = Cloud(SECOND, SECOND)
-
-    assert cloud.gone() == (ONE.name,)
-    assert cloud.pauses == [10]
+UNKNOWN = Unknown(unknown="no answer")
+RENAMED = a_listing(a_machine(name="renamed", id="1"))
 
 
-@pytest.mark.parametrize("later", [BOTH, Unknown(unknown="no answer")])
-def test_machine_may_exist_when_one_listing_omits_it(later: Listing | Unknown) -> None:
-    assert Cloud(NONE, later).gone() == ()
+@pytest.mark.parametrize(
+    ("listings", "gone", "pauses"),
+    [
+        ((SECOND, SECOND), [(ONE.name,)], [10]),
+        ((NONE, BOTH), [()], [10]),
+        ((NONE, UNKNOWN), [()], [10]),
+        # None is missing: no wait.
+        ((BOTH,), [()], []),
+        ((UNKNOWN,), [()], []),
+        ((RENAMED, RENAMED), [(TWO.name,)], [10]),
+        # A second listing confirms an absence without a second wait.
+        ((SECOND, SECOND, SECOND, BOTH), [(ONE.name,), (ONE.name,), ()], [10]),
+        # Another machine is missing.
+        ((SECOND, SECOND, NONE, NONE), [(ONE.name,), (ONE.name, TWO.name)], [10, 10]),
+    ],
+)
+def test_machine_is_absent_when_two_listings_omit_it(
+    listings: tuple[Listing | Unknown, ...], gone: list[tuple[str, ...]], pauses: list[float]
+) -> None:
+    cloud = Cloud(*listings)
 
-
-@pytest.mark.parametrize("first", [BOTH, Unknown(unknown="no answer")])
-def test_absence_check_does_not_wait_when_no_machine_is_missing(first: Listing | Unknown) -> None:
-    cloud = Cloud(first)
-
-    assert cloud.gone() == ()
-    assert cloud.pauses == []
-
-
-def test_machine_exists_when_listed_by_another_name() -> None:
-    renamed = a_listing(a_machine(name="renamed", id="1"))
-
-    assert Cloud(renamed, renamed).gone() == (TWO.name,)
+    assert [cloud.gone() for _ in gone] == gone
+    assert cloud.pauses == pauses
 
 
 def test_worker_without_id_is_not_searched() -> None:
     assert AbsenceCheck().surely_gone(Cloud(), (ONE,), {}) == ()
-
-
-def test_absence_is_confirmed_by_second_listing_without_second_wait() -> None:
-    cloud = Cloud(SECOND, SECOND, SECOND, BOTH)
-
-    assert [cloud.gone() for _ in range(3)] == [(ONE.name,), (ONE.name,), ()]
-    assert cloud.pauses == [10]
-
-
-def test_absence_check_waits_again_for_another_missing_machine() -> None:
-    cloud = Cloud(SECOND, SECOND, NONE, NONE)
-
-    assert [cloud.gone() for _ in range(2)] == [(ONE.name,), (ONE.name, TWO.name)]
-    assert cloud.pauses == [10, 10]

@@ -21,25 +21,26 @@ def gitlab(server: FakeGitlab) -> Gitlab:
     return Gitlab(server.url, "debian/fleet", TOKEN)
 
 
-def test_token_belongs_to_one_user(gitlab: Gitlab) -> None:
-    assert gitlab.user() == BOT
-
-
-def test_open_merge_requests_are_listed_by_number(gitlab: Gitlab) -> None:
-    assert gitlab.open_merge_requests() == (3, 5)
-
-
 def test_comment_is_added_edited_and_deleted(server: FakeGitlab, gitlab: Gitlab) -> None:
+    assert (gitlab.user(), gitlab.open_merge_requests()) == (BOT, (3, 5))
+    theirs = server.say(5, "mine")
     note = gitlab.add_comment(3, "one")
     gitlab.edit_comment(3, note.id, "two")
 
     assert [each.body for each in gitlab.comments(3, BOT)] == ["two"]
     assert gitlab.comments(5, BOT) == ()
+    with pytest.raises(SourceUnreachable, match="403"):
+        gitlab.edit_comment(5, theirs, "yours")
+    assert server.comments(5, ADA) == ["mine"]
 
     gitlab.delete_comment(3, note.id)
     gitlab.delete_comment(3, note.id)
 
     assert server.open[3] == []
+    gitlab.add_comment(3, "x" * MOST_CHARACTERS)
+    with pytest.raises(SourceUnreachable):
+        gitlab.add_comment(3, "x" * (MOST_CHARACTERS + 1))
+    assert len(server.open[3]) == 1
 
 
 def test_comments_of_every_page_are_found_oldest_first(server: FakeGitlab, gitlab: Gitlab) -> None:
@@ -48,22 +49,6 @@ def test_comments_of_every_page_are_found_oldest_first(server: FakeGitlab, gitla
     server.say(3, "added 1 commit", BOT, system=True)
 
     assert [each.body for each in gitlab.comments(3, BOT)] == ["7", "249"]
-
-
-def test_comment_may_have_maximum_length_of_gitlab(server: FakeGitlab, gitlab: Gitlab) -> None:
-    gitlab.add_comment(3, "x" * MOST_CHARACTERS)
-
-    with pytest.raises(SourceUnreachable):
-        gitlab.add_comment(3, "x" * (MOST_CHARACTERS + 1))
-    assert len(server.open[3]) == 1
-
-
-def test_comment_of_another_user_cannot_be_edited(server: FakeGitlab, gitlab: Gitlab) -> None:
-    note = server.say(3, "mine")
-
-    with pytest.raises(SourceUnreachable, match="403"):
-        gitlab.edit_comment(3, note, "yours")
-    assert server.comments(3, ADA) == ["mine"]
 
 
 @pytest.mark.parametrize(
@@ -89,12 +74,7 @@ def test_invalid_reply_of_gitlab_has_advice(
     assert TOKEN not in str(raised.value)
 
 
-def test_token_is_not_sent_without_tls() -> None:
-    with pytest.raises(WrongUsage):
-        Gitlab("http://gitlab.example.org/api/v4", "1", TOKEN)
-
-
-def test_variables_are_listed_by_scope_without_values(server: FakeGitlab) -> None:
+def test_variables_are_listed_by_scope_without_values(server: FakeGitlab, gitlab: Gitlab) -> None:
     server.variables = [a_variable(f"V{number}", masked=False) for number in range(250)]
 
     told = Gitlab(server.url, "debian/fleet", MAINTAINERS).settings()
@@ -105,8 +85,7 @@ def test_variables_are_listed_by_scope_without_values(server: FakeGitlab) -> Non
     assert (told.default_branch, told.protected_branches) == ("main", ("main",))
     assert (told.configuration, told.opens_to_merge_requests) == (".gitlab-ci.yml", None)
     assert VALUE not in repr(told)
-
-
-def test_settings_require_maintainer_role(gitlab: Gitlab) -> None:
     with pytest.raises(SourceUnreachable, match="Maintainer"):
         gitlab.settings()
+    with pytest.raises(WrongUsage):  # no token is sent without TLS
+        Gitlab("http://gitlab.example.org/api/v4", "1", TOKEN)

@@ -45,18 +45,10 @@ def tried(request: pytest.FixtureRequest) -> Iterator[Tried]:
         yield make(stack)
 
 
-def test_open_port_answers(tried: Tried) -> None:
-    assert tried.prober.answers(HOST, tried.up, "")
-
-
-def test_port_with_expected_banner_answers(tried: Tried) -> None:
-    assert tried.prober.answers(HOST, tried.up, "SSH-")
-
-
-@pytest.mark.parametrize("banner", ["220 ", "SSH-2.0-OpenSSH_9.9\r\nand more"])
-def test_port_with_other_banner_does_not_answer(tried: Tried, banner: str) -> None:
-    assert not tried.prober.answers(HOST, tried.up, banner)
-
-
-def test_closed_port_does_not_answer(tried: Tried) -> None:
-    assert not tried.prober.answers(HOST, tried.down, "")
+@pytest.mark.parametrize(
+    ("banner", "answers"),
+    [("", True), ("SSH-", True), ("220 ", False), ("SSH-2.0-OpenSSH_9.9\r\nand more", False)],
+)
+def test_open_port_answers_with_its_banner(tried: Tried, banner: str, *, answers: bool) -> None:
+    assert tried.prober.answers(HOST, tried.up, banner) is answers
+    assert not tried.prober.answers(HOST, tried.down, banner)

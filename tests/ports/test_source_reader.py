@@ -23,20 +23,13 @@ def _break() -> int:
     raise TimeoutError("a defect")
 
 
-def test_sources_are_returned_by_name(asking: SourceReader) -> None:
-    assert list(asking("queue", {"b": lambda: 2, "a": lambda: 1}).items()) == [("a", 1), ("b", 2)]
+def test_sources_are_returned_by_name_and_unknown_when_failing(asking: SourceReader) -> None:
+    told = asking("queue", {"b": lambda: 2, "a": _fail})
 
-
-def test_failing_source_is_unknown_without_delay_of_others(asking: SourceReader) -> None:
-    told = asking("queue", {"a": _fail, "b": lambda: 2})
-
-    assert told == {"a": Unknown(unknown="the cable is out"), "b": 2}
+    assert list(told.items()) == [("a", Unknown(unknown="the cable is out")), ("b", 2)]
+    assert asking("queue", {}) == {}
 
 
 def test_unexpected_exception_is_raised(asking: SourceReader) -> None:
     with pytest.raises(TimeoutError, match="a defect"):
         asking("queue", {"a": _break})
-
-
-def test_no_sources_return_an_empty_result(asking: SourceReader) -> None:
-    assert asking("queue", {}) == {}
