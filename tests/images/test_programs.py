@@ -88,7 +88,7 @@ def test_program_failure_quotes_last_lines_without_error_line() -> None:
     assert last_of(" \n") == "  no output"
 
 
-def test_missing_programs_are_named_and_those_of_root_found_with_any_path(
+def test_missing_programs_are_named_and_those_of_root_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")

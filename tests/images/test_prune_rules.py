@@ -151,7 +151,7 @@ def test_prune_keeps_building_and_untested_versions() -> None:
     assert tells(reasons[V2], "test")
 
 
-def test_version_at_a_place_outside_fleet_yaml_is_pruned_only_from_a_store() -> None:
+def test_version_outside_fleet_yaml_is_pruned_only_from_a_store() -> None:
     def at(place: str) -> dict[str, str]:
         publications = {place: Publication(id="id-1", at=NOW, verified=True)}
         return kept(quiet(), version(V1, publications=publications), *OLD[1:])

@@ -72,7 +72,7 @@ class Dropping(Watcher):
             raise
 
 
-def test_snapshot_is_bootable_with_complete_mark_and_nothing_else_left(
+def test_snapshot_is_bootable_with_mark_and_nothing_else_left(
     rig: RescueRig, folder: Path
 ) -> None:
     manifest = a_build(folder)

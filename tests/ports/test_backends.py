@@ -151,7 +151,7 @@ def test_lock_is_unknown_when_pulumi_seems_younger_than_it(
     assert [each.alive for each in found] == [None]
 
 
-def test_attribute_files_are_dropped_when_truncated_or_with_their_lock(tmp_path: Path) -> None:
+def test_attribute_files_are_dropped_if_cut_or_with_their_lock(tmp_path: Path) -> None:
     names = ("meta.yaml.attrs", "stacks/fleet-sim/s.json.attrs", "stacks/fleet-sim/t.json.attrs")
     notes = [tmp_path / name for name in names]
     for note, text in zip(notes, ("", "", "{}"), strict=True):
