@@ -15,7 +15,7 @@ from fleet.model.plan import Plan
 from fleet.model.price_lists import with_price_lists
 from fleet.planner.allocation import Allocation, allocate
 from fleet.planner.assembly import assemble
-from fleet.planner.begin import begin_pool_plans
+from fleet.planner.begin import PoolPlans, begin_pool_plans
 from fleet.planner.budgets import judge_budgets
 from fleet.planner.demand import EqualRequests, Supply, sign_demand
 from fleet.planner.inventory import PoolInventory, take_inventory
@@ -23,7 +23,7 @@ from fleet.planner.layout import Layout, lay_out
 from fleet.planner.leases import Lease, choose_leases, find_free, may_give_up
 from fleet.planner.lifecycle.table import apply_rules
 from fleet.planner.limits import judge_limits
-from fleet.planner.pool_plan import Headroom, PoolPlan
+from fleet.planner.pool_plan import Headroom
 from fleet.planner.staffing import Service, find_supplies, staff
 from fleet.planner.turns import (
     Chosen,
@@ -96,7 +96,7 @@ class _Problem(NamedTuple):
     demand: Sequence[EqualRequests]
 
 
-def _pose(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> _Problem:
+def _pose(fleet: Fleet, world: World, pool_plans: PoolPlans) -> _Problem:
     supplies = find_supplies(fleet, world, pool_plans)
     demand = sign_demand(fleet, world, supplies)
     return _Problem(supplies, lay_out(fleet, world, pool_plans, supplies, demand), demand)
@@ -113,7 +113,7 @@ class _Assigned(NamedTuple):
 
 
 def _assign_requests(
-    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], problem: _Problem
+    fleet: Fleet, world: World, pool_plans: PoolPlans, problem: _Problem
 ) -> _Assigned:
     """Assign requests to workers, with the creations and deletions that this requires."""
     supplies, layout, demand = problem

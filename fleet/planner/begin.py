@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from fleet.model.facts import Unknown, World
 from fleet.model.plan import Reason
-from fleet.planner.budgets import find_unpaid
+from fleet.planner.budgets import Books, open_books
 from fleet.planner.failures import find_lost, recall
 from fleet.planner.images import choose_image
 from fleet.planner.inventory import PoolInventory, find_freeze
@@ -29,12 +29,18 @@ from fleet.schema.model import Fleet
 from fleet.tagrules.offers import offer_of_pool
 
 
+class PoolPlans(dict[str, PoolPlan]):
+    """The plan of each pool by name, and the books of the budgets; None if there is no budget."""
+
+    books: Books | None = None
+
+
 def begin_pool_plans(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
-) -> dict[str, PoolPlan]:
+) -> PoolPlans:
     """Map each pool to its plan, with the removals that do not depend on demand."""
     remembered = known_names(fleet, world)
-    pool_plans: dict[str, PoolPlan] = {}
+    pool_plans = PoolPlans()
     memory = recall(fleet, world, inventories)
     for name, inventory in inventories.items():
         choice = choose_image(fleet, world, memory, name)
@@ -63,9 +69,15 @@ def begin_pool_plans(
             pool_plan.closed = why_closed(pool_plan.options)
         pool_plans[name] = pool_plan
     apply_rules(pool_plans.values(), "before")
-    for holding, because, path in find_unpaid(fleet, world, pool_plans):
+    pool_plans.books = open_books(fleet, world, pool_plans)
+    drain_unpaid(pool_plans)
+    return pool_plans
+
+
+def drain_unpaid(pool_plans: PoolPlans) -> None:
+    """Drain the workers on which some budget cannot pay for new work."""
+    for holding, because, path in pool_plans.books.unpaid if pool_plans.books else ():
         pool_plan = pool_plans[holding.pool]
         if holding.unit is not None and pool_plan.can_scale_down:
             pool_plan.drain(holding.unit, Reason.BUDGET_USED_UP, because)
             pool_plan.unpaid[holding.name] = path
-    return pool_plans

@@ -227,6 +227,8 @@ class Lifetimes:
         self._staying = Counter(h.pool for h in holdings if not (h.unit and is_going(h.unit)))
         """Pool name to number of machines that are not about to be deleted."""
         self._zone = ZoneInfo(fleet.money.time_zone)
+        self._idle_times: dict[tuple[object, ...], timedelta] = {}
+        """The results of `_idle_time`: most machines of a pool are alike."""
         self.owners = owners_of(fleet, world, holdings)
         self._raw_ends = [self._deletion_time_of(each, self._removal_delay) for each in holdings]
         self._permanent = frozenset(self._find_permanent())
@@ -481,16 +483,19 @@ class Lifetimes:
         self, holding: BilledMachine, *, is_held: bool, is_drained: bool = False
     ) -> timedelta:
         """Return the maximum time that a machine may be idle."""
-        pool = self._fleet.dynamic_pool(holding.pool)
-        life = MachineLife(
-            self._fleet,
-            pool,
-            on_demand=pool is not None and bool(self.offers[holding.pool].on_demand),
-            in_sandbox=is_held,
-            is_drained=is_drained,
-            tariff=holding.tariff,
-        )
-        return timedelta(seconds=idle_limit(life).most)
+        alike = holding.pool, holding.tariff, is_held, is_drained
+        if alike not in self._idle_times:
+            pool = self._fleet.dynamic_pool(holding.pool)
+            life = MachineLife(
+                self._fleet,
+                pool,
+                on_demand=pool is not None and bool(self.offers[holding.pool].on_demand),
+                in_sandbox=is_held,
+                is_drained=is_drained,
+                tariff=holding.tariff,
+            )
+            self._idle_times[alike] = timedelta(seconds=idle_limit(life).most)
+        return self._idle_times[alike]
 
     def _pool(self, name: str) -> Pool:
         pool = self._fleet.pools[name]
@@ -544,34 +549,6 @@ class BudgetAccount:
     row: LimitRow
     unseen: str = ""
     """Why machines that it counts are unknown, so that more than `reserved` may be; else empty."""
-
-
-def open_accounts(
-    fleet: Fleet,
-    world: World,
-    pool_plans: Mapping[str, PoolPlan],
-    groups: Iterable[RequestGroup],
-    places: Iterable[Place],
-) -> tuple[BudgetAccount, ...]:
-    """Open the accounts of every budget for its current and next period, in fleet.yaml order."""
-    limits = spending_limits(fleet)
-    if not limits:
-        return ()
-    books = _Books(fleet, world, pool_plans, tuple(groups), tuple(places))
-    return tuple(books.open(limit, coming=coming) for limit in limits for coming in (False, True))
-
-
-def find_unpaid(
-    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]
-) -> tuple["Unpaid", ...]:
-    """Return the workers on which some budget cannot pay for new work.
-
-    These are workers that stay and to which a queue assigns work itself. A budget whose spending
-    is unknown does not count, nor does a budget with a filter if other requests fit the machine.
-    """
-    if not spending_limits(fleet):
-        return ()
-    return _Books(fleet, world, pool_plans, (), ()).unpaid
 
 
 Unpaid = tuple[BilledMachine, str, Path]
@@ -645,18 +622,10 @@ def judge_budgets(
     )
 
 
-class _Books:
+class Books:
     """The data that all budget accounts share: spending, machines and expected deletion times."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        world: World,
-        pool_plans: Mapping[str, PoolPlan],
-        groups: tuple[RequestGroup, ...],
-        places: tuple[Place, ...],
-    ) -> None:
-        self._fleet, self._groups = fleet, groups
+    def __init__(self, fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> None:
         inventory = {name: each.inventory for name, each in pool_plans.items()}
         self._gone = {
             (name, worker)
@@ -664,11 +633,7 @@ class _Books:
             for worker in each.leaving - each.unpaid.keys()
         }
         """(Pool, worker) of each machine that leaves for another reason than a budget."""
-        self._sizes = {group.id: len(group.requests) for group in groups}
-        self._places = {
-            place.key: place for place in places if isinstance(fleet.pools.get(place.pool), Pool)
-        }
-        self._places_of = _group_by_pool(self._places.values())
+        self.fleet = fleet
         self._world = world
         self._unobserved_pools = tuple(
             name
@@ -677,29 +642,16 @@ class _Books:
         )
         """The pools whose provider and stack are both unreadable."""
         self._holdings = holdings(fleet, world, inventory)
-        self._limits = spending_limits(fleet)
-        pools = {limit.pool for limit in self._limits}
-        watched = [key for key, place in self._places.items() if pools & {place.pool, None}]
-        self._lengths = {"": _group_by_length(fleet, groups, watched)}
-        """Budget to the groups that it counts, by length; limits without a filter have key ""."""
-        self._lives = Lifetimes(
-            fleet,
-            world,
-            self._holdings,
-            {name: each.offer for name, each in pool_plans.items()},
-        )
-        for key in watched:
-            if self._places[key].makes:
-                shared = any(length.shared for length in self._lengths[""][key])
-                self._lives.add_new(self._places[key], shared=shared)
-        self._short = {name for name in self._places_of if self._lives.is_short(name)}
-        self._paid: dict[Path, frozenset[int]] = {
+        self.limits = spending_limits(fleet)
+        offers = {name: each.offer for name, each in pool_plans.items()}
+        self.lives = Lifetimes(fleet, world, self._holdings, offers)
+        self.paid: dict[Path, frozenset[int]] = {
             limit.path: frozenset(
                 number
-                for number, owner in enumerate(self._lives.owners)
+                for number, owner in enumerate(self.lives.owners)
                 if limit.counts(owner.payer)
             )
-            for limit in self._limits
+            for limit in self.limits
             if limit.only is not None
         }
         """Limit with a filter to the numbers of machines whose payer matches the filter."""
@@ -707,17 +659,157 @@ class _Books:
         self._charges = charges_until_now(fleet, world, inventory)
         self._charges_of = _group_by_pool(self._charges)
 
+    def window(self, limit: SpendingLimit, *, coming: bool) -> BudgetWindow:
+        """Return the rest of the current period, or the next period, of a limit."""
+        period, month = self._periods[limit.period], self._periods["month"]
+        start, end = (period.end, period.next_end) if coming else (self._world.time, period.end)
+        first = month.end if start >= month.end else month.start
+        return BudgetWindow(start, end, first, limit.unit == HOURS)
+
+    def explain_unknown(self, limit: SpendingLimit) -> str:
+        """Return why the remainder of a budget is unknown; empty if it is known."""
+        if isinstance(self._world.ledger, Unknown):
+            return words.explain_unknown_spending(self._world.ledger.unknown)
+        if limit.amount is None:
+            return words.NO_RATE
+        return self.explain_unseen(limit)
+
+    def explain_unseen(self, limit: SpendingLimit) -> str:
+        """Return why machines that a budget counts are unknown; empty if all are known."""
+        unseen = [pool for pool in self._unobserved_pools if limit.pool in (None, pool)]
+        return words.explain_unseen_pool(unseen[0]) if unseen else ""
+
+    def spent(self, limit: SpendingLimit) -> Decimal:
+        """Return the spending in the current period until now, in the unit of the limit."""
+        nth = PERIODS.index(limit.period)
+        charges: Iterable[Charge] = self._charges
+        if limit.pool is not None:
+            charges = self._charges_of.get(limit.pool, ())
+        counted = [each for each in charges if limit.counts(each)]
+        if limit.unit == HOURS:
+            return Decimal(sum(each.seconds[nth] for each in counted)) / 3600
+        return sum((each.money[nth] for each in counted), _NONE)
+
+    @cached_property
+    def unpaid(self) -> tuple[Unpaid, ...]:
+        """Return the workers on which some budget cannot pay for new work.
+
+        These are workers that stay and to which a queue assigns work itself. A budget whose
+        spending is unknown does not count, nor does a budget with a filter if other requests fit
+        the machine. Machines for `min` and `spare` come first, then those with the cheapest new
+        work. Only workers that every limit can pay for use an amount.
+        """
+        found, limiting = [], defaultdict[int, list[tuple[_LimitRest, Decimal, Decimal]]](list)
+        for rest in self.rests.values():
+            for number, (least, whole) in rest.needs.items():
+                limiting[number].append((rest, least, whole))
+
+        def rank(number: int) -> tuple[bool, Decimal, bool, str]:
+            holding, needs = self._holdings[number], limiting[number]
+            is_busy = work_of(holding) is not None
+            return not needs[0][2], max(need for _, need, _ in needs), is_busy, holding.name
+
+        for number in sorted(limiting, key=rank):
+            short = [each for each in limiting[number] if each[1] > each[0].left]
+            for rest, need, _ in short[:1]:
+                found.append((self._holdings[number], rest.explain(need), rest.limit.path))
+            for rest, need, whole in () if short else limiting[number]:
+                rest.left -= min(rest.left, max(need, whole))
+                rest.kept += 1
+        return tuple(found)
+
+    @cached_property
+    def rests(self) -> dict[Path, "_LimitRest"]:
+        """Map each limit with known spending to its rest in the current period."""
+        known = (limit for limit in self.limits if not self.explain_unknown(limit))
+        return {limit.path: self._rest(limit) for limit in known}
+
+    def _rest(self, limit: SpendingLimit) -> "_LimitRest":
+        window, spent = self.window(limit, coming=False), self.spent(limit)
+        amount = limit.amount or _NONE
+        rest = _LimitRest(limit, amount - spent, spent)
+        for number in self._list_numbers(limit):
+            holding = self._holdings[number]
+            is_counted = limit.only is None or number in self.paid[limit.path]
+            is_stopped = (
+                (holding.pool, holding.name) not in self._gone
+                and self.lives.is_assigned_by_queue(holding)
+                and limit.counts_pool(holding.pool, self.lives.offers[holding.pool].exclusive)
+            )
+            if is_counted or is_stopped:
+                bill, least, whole = self.lives.price_new_work(number, window)
+                rest.left -= bill if is_counted else _NONE
+                if is_stopped and least:
+                    rest.needs[number] = least, whole
+        return rest
+
+    def _list_numbers(self, limit: SpendingLimit) -> Collection[int]:
+        """Return the numbers of the machines in the pool of a limit, else of all machines."""
+        if limit.pool is not None:
+            return self.lives.numbers_of.get(limit.pool, ())
+        return range(len(self._holdings))
+
+    def sum_reserved(self, limit: SpendingLimit, window: BudgetWindow) -> Decimal:
+        """Return the expected cost of existing machines in a window, in the limit's unit."""
+        total = Decimal(0)
+        for number in self._list_numbers(limit):
+            holding = self._holdings[number]
+            if limit.only is None or holding.unit is None:
+                total += self.lives.bill(number, window)
+            elif number in self.paid[limit.path]:
+                total += self.lives.bill(number, window, owned=True)
+        return total
+
+
+def open_books(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Books | None:
+    """Return the books of the machines of all pools; None if the fleet has no budget."""
+    return Books(fleet, world, pool_plans) if spending_limits(fleet) else None
+
+
+def open_accounts(
+    books: Books | None, groups: Iterable[RequestGroup], places: Iterable[Place]
+) -> tuple[BudgetAccount, ...]:
+    """Open the accounts of every budget for its current and next period, in fleet.yaml order."""
+    if books is None:
+        return ()
+    accounts, both = _Accounts(books, groups, places), (False, True)
+    return tuple(accounts.open(each, coming=coming) for each in books.limits for coming in both)
+
+
+class _Accounts:
+    """The accounts of all budgets for the waiting requests and the places of one allocation."""
+
+    def __init__(
+        self, books: Books, groups: Iterable[RequestGroup], places: Iterable[Place]
+    ) -> None:
+        self._books, self._groups = books, tuple(groups)
+        self._sizes = {group.id: len(group.requests) for group in self._groups}
+        pools = books.fleet.pools
+        self._places = {
+            place.key: place for place in places if isinstance(pools.get(place.pool), Pool)
+        }
+        self._places_of = _group_by_pool(self._places.values())
+        limited = {limit.pool for limit in books.limits}
+        watched = [key for key, place in self._places.items() if limited & {place.pool, None}]
+        self._lengths = {"": _group_by_length(books.fleet, self._groups, watched)}
+        """Budget to the groups that it counts, by length; limits without a filter have key ""."""
+        for key in watched:
+            if self._places[key].makes:
+                shared = any(length.shared for length in self._lengths[""][key])
+                books.lives.add_new(self._places[key], shared=shared)
+        self._short = {name for name in self._places_of if books.lives.is_short(name)}
+
     def open(self, limit: SpendingLimit, *, coming: bool) -> BudgetAccount:
         """Open the account of a limit for the current or, if `coming`, for the next period."""
-        window = self._window(limit, coming=coming)
-        spent = Decimal(0) if coming else self._spent(limit)
+        window = self._books.window(limit, coming=coming)
+        spent = Decimal(0) if coming else self._books.spent(limit)
         amount = limit.amount or Decimal(0)
-        silent = self._explain_unknown(limit)
-        reserved = self._sum_reserved(limit, window)
+        silent = self._books.explain_unknown(limit)
+        reserved = self._books.sum_reserved(limit, window)
         claimed = _NONE
-        if not coming and any(path == limit.path for *_, path in self.unpaid):
+        if not coming and any(path == limit.path for *_, path in self._books.unpaid):
             # New machines must not use what the kept workers need while others are drained.
-            rest = self._rests[limit.path]
+            rest = self._books.rests[limit.path]
             extra = max(_NONE, rest.committed - reserved)
             claimed = (extra / max(1, rest.kept)).quantize(_EXACT, ROUND_UP)
             reserved += extra
@@ -739,7 +831,7 @@ class _Books:
         name = words.name_budget(limit.budget, of_pool=bool(limit.pool))
         # Sentences about a known budget have its use with this plan (`why_stopped`).
         because = words.explain_unknown_budget(name, when, silent) if silent else ""
-        bill_new = self._lives.bill_new
+        bill_new = self._books.lives.bill_new
         machines = {
             key: bill_new(each, window, kept=self._is_kept(limit, each))
             for key, each in whole.items()
@@ -760,106 +852,8 @@ class _Books:
             code=NoMachineReason.BUDGET,
         )
         known = UnknownFigure(unknown=silent) if silent else spent
-        unseen = self._explain_unseen(limit)
+        unseen = self._books.explain_unseen(limit)
         return BudgetAccount(limit, coming, known, reserved, left < 0, row, unseen)
-
-    def _window(self, limit: SpendingLimit, *, coming: bool) -> BudgetWindow:
-        period, month = self._periods[limit.period], self._periods["month"]
-        start, end = (period.end, period.next_end) if coming else (self._world.time, period.end)
-        first = month.end if start >= month.end else month.start
-        return BudgetWindow(start, end, first, limit.unit == HOURS)
-
-    def _explain_unknown(self, limit: SpendingLimit) -> str:
-        """Return why the remainder of a budget is unknown; empty if it is known."""
-        if isinstance(self._world.ledger, Unknown):
-            return words.explain_unknown_spending(self._world.ledger.unknown)
-        if limit.amount is None:
-            return words.NO_RATE
-        return self._explain_unseen(limit)
-
-    def _explain_unseen(self, limit: SpendingLimit) -> str:
-        """Return why machines that a budget counts are unknown; empty if all are known."""
-        unseen = [pool for pool in self._unobserved_pools if limit.pool in (None, pool)]
-        return words.explain_unseen_pool(unseen[0]) if unseen else ""
-
-    def _spent(self, limit: SpendingLimit) -> Decimal:
-        """Return the spending in the current period until now, in the unit of the limit."""
-        nth = PERIODS.index(limit.period)
-        charges: Iterable[Charge] = self._charges
-        if limit.pool is not None:
-            charges = self._charges_of.get(limit.pool, ())
-        counted = [each for each in charges if limit.counts(each)]
-        if limit.unit == HOURS:
-            return Decimal(sum(each.seconds[nth] for each in counted)) / 3600
-        return sum((each.money[nth] for each in counted), _NONE)
-
-    @cached_property
-    def unpaid(self) -> tuple[Unpaid, ...]:
-        """Decide once, for all limits, on which workers new work cannot be paid.
-
-        Machines for `min` and `spare` come first, then those with the cheapest new work. Only
-        workers that every limit can pay for use an amount.
-        """
-        found, limiting = [], defaultdict[int, list[tuple[_LimitRest, Decimal, Decimal]]](list)
-        for rest in self._rests.values():
-            for number, (least, whole) in rest.needs.items():
-                limiting[number].append((rest, least, whole))
-
-        def rank(number: int) -> tuple[bool, Decimal, bool, str]:
-            holding, needs = self._holdings[number], limiting[number]
-            is_busy = work_of(holding) is not None
-            return not needs[0][2], max(need for _, need, _ in needs), is_busy, holding.name
-
-        for number in sorted(limiting, key=rank):
-            short = [each for each in limiting[number] if each[1] > each[0].left]
-            for rest, need, _ in short[:1]:
-                found.append((self._holdings[number], rest.explain(need), rest.limit.path))
-            for rest, need, whole in () if short else limiting[number]:
-                rest.left -= min(rest.left, max(need, whole))
-                rest.kept += 1
-        return tuple(found)
-
-    @cached_property
-    def _rests(self) -> dict[Path, "_LimitRest"]:
-        """Map each limit with known spending to its rest in the current period."""
-        known = (limit for limit in self._limits if not self._explain_unknown(limit))
-        return {limit.path: self._rest(limit) for limit in known}
-
-    def _rest(self, limit: SpendingLimit) -> "_LimitRest":
-        window, spent = self._window(limit, coming=False), self._spent(limit)
-        amount = limit.amount or _NONE
-        rest = _LimitRest(limit, amount - spent, spent)
-        for number in self._list_numbers(limit):
-            holding = self._holdings[number]
-            is_counted = limit.only is None or number in self._paid[limit.path]
-            is_stopped = (
-                (holding.pool, holding.name) not in self._gone
-                and self._lives.is_assigned_by_queue(holding)
-                and limit.counts_pool(holding.pool, self._lives.offers[holding.pool].exclusive)
-            )
-            if is_counted or is_stopped:
-                bill, least, whole = self._lives.price_new_work(number, window)
-                rest.left -= bill if is_counted else _NONE
-                if is_stopped and least:
-                    rest.needs[number] = least, whole
-        return rest
-
-    def _list_numbers(self, limit: SpendingLimit) -> Collection[int]:
-        """Return the numbers of the machines in the pool of a limit, else of all machines."""
-        if limit.pool is not None:
-            return self._lives.numbers_of.get(limit.pool, ())
-        return range(len(self._holdings))
-
-    def _sum_reserved(self, limit: SpendingLimit, window: BudgetWindow) -> Decimal:
-        """Return the expected cost of existing machines in a window, in the limit's unit."""
-        total = Decimal(0)
-        for number in self._list_numbers(limit):
-            holding = self._holdings[number]
-            if limit.only is None or holding.unit is None:
-                total += self._lives.bill(number, window)
-            elif number in self._paid[limit.path]:
-                total += self._lives.bill(number, window, owned=True)
-        return total
 
     def _is_kept(self, limit: SpendingLimit, place: Place) -> bool:
         """Return True if the pool will keep a new machine of this place for `min` or `spare`."""
@@ -886,14 +880,16 @@ class _Books:
         return the amount to reserve for requests that share existing machines in turn. Alone, each
         request can add a billing step to any machine; together, they add one step per machine.
         """
-        lives, found, reserved = self._lives, dict[tuple[str, str], Decimal](), _NONE
+        lives, found, reserved = self._books.lives, dict[tuple[str, str], Decimal](), _NONE
         for place in places:
             own = self._lengths_of(limit)[place.key]
             if self._is_kept(limit, place) or not own:
                 continue
             is_new = place.makes
             paid = (
-                None if is_new or limit.only is None else lives.own(place, self._paid[limit.path])
+                None
+                if is_new or limit.only is None
+                else lives.own(place, self._books.paid[limit.path])
             )
             alone = lives.bill_new(place, window) if is_new and place.key not in whole else _NONE
             known = _NONE if is_new else free.claimed
@@ -921,7 +917,7 @@ class _Books:
         name = "" if limit.only is None else limit.budget
         if name not in self._lengths:
             counted = filter(limit.counts_group, self._groups)
-            self._lengths[name] = _group_by_length(self._fleet, counted, self._places, limit)
+            self._lengths[name] = _group_by_length(self._books.fleet, counted, self._places, limit)
         return self._lengths[name]
 
 

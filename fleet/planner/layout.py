@@ -13,6 +13,7 @@ from math import gcd
 from fleet.model.facts import World
 from fleet.model.pool_limits import boot_of
 from fleet.model.prices import Tariff, bill
+from fleet.planner.begin import PoolPlans
 from fleet.planner.budgets import BudgetAccount, open_accounts, spending_limits
 from fleet.planner.costs import Way, new_place
 from fleet.planner.demand import (
@@ -69,14 +70,14 @@ class Layout:
 def lay_out(
     fleet: Fleet,
     world: World,
-    pool_plans: Mapping[str, PoolPlan],
+    pool_plans: PoolPlans,
     supplies: Mapping[str, Supply],
     demand: Sequence[EqualRequests],
 ) -> Layout:
     """Build the allocation problem of this run from the waiting requests."""
     places = {place.key: place for place in _places(fleet, world, pool_plans, supplies)}
     groups = tuple(_groups(fleet, world, places, demand))
-    accounts = open_accounts(fleet, world, pool_plans, groups, places.values())
+    accounts = open_accounts(pool_plans.books, groups, places.values())
     uses = tuple(find_uses(fleet, pool_plans, groups, teams_of(fleet, world)))
     rows = (
         *pool_rows(pool_plans, places.values()),

@@ -63,7 +63,7 @@ def a_spent_world(*workers: Worker, charges: Sequence[Charge] = (), **overrides:
 
 def accounts(fleet: Fleet, world: World, *groups: RequestGroup) -> list[BudgetAccount]:
     pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
-    return list(open_accounts(fleet, world, pool_plans, groups or (a_group(),), (NEW, FREE)))
+    return list(open_accounts(pool_plans.books, groups or (a_group(),), (NEW, FREE)))
 
 
 def a_busy(seconds: int | None = HOUR, **work: object) -> Worker:

@@ -75,7 +75,7 @@ def test_documented_steps_of_a_plan_are_in_order_of_reconcile() -> None:
     between = told[len(before) : -len(after)]
     places = [reconcile.find(f"{function}(") for function in between]
     assert told == [*before, *between, *after]
-    assert between == ["find_unpaid", "sign_demand", "allocate"]
+    assert between == ["drain_unpaid", "sign_demand", "allocate"]
     assert -1 not in places
     assert places == sorted(places)
 

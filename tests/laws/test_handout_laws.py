@@ -104,7 +104,7 @@ class Judged:
 def judged(fleet: Fleet, world: World) -> Judged:
     found = Judged()
     for account in open_accounts(
-        fleet, world, begin_pool_plans(fleet, world, take_inventory(fleet, world)), (), ()
+        begin_pool_plans(fleet, world, take_inventory(fleet, world)).books, (), ()
     ):
         key = account.row.path, account.coming
         found.used[key] = (amount_of(account.spent) or Decimal(0)) + account.reserved

@@ -222,7 +222,7 @@ def test_rows_respect_limit_of_each_period(
     )
     group = RequestGroup(id="g", rank=(0,), requests=(), fits={NEW.key: Fit(longest=hours * 3600)})
     accounts = open_accounts(
-        fleet, world, begin_pool_plans(fleet, world, take_inventory(fleet, world)), [group], [NEW]
+        begin_pool_plans(fleet, world, take_inventory(fleet, world)).books, [group], [NEW]
     )
     made = most_that_fits(accounts)
 
