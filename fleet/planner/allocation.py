@@ -81,10 +81,10 @@ Searches of early ranks prove their maximum in a few hundred iterations; one of 
 whose requests find little capacity, may take 20,000. With 60 million, an explanation in 2,600
 requests takes more than twice as long as their plan; with 30 million, a world of
 tests/laws/test_independent_check.py serves one request of a late rank fewer."""
-_RANK_PIVOTS = 15_000
-"""Maximum simplex iterations to find the rank maxima of a repair. 10,000 requests in 400 limited
-pools would need 45,000 iterations (nine seconds). A limit of 25,000 costs two seconds more, and
-serves no more requests in any world of `bench/`."""
+_RANK_WORK = 15_000_000
+"""Simplex iterations times rows, after which a repair looks for no more rank maxima. The worlds of
+tests/laws/test_independent_check.py need up to four million. 10,000 requests in 400 limited pools
+would need 300 million (nine seconds); with a third of this, not one more of them is served."""
 _NEIGHBOURHOOD_GAP = 3e-3
 """Optimality gap of a neighbourhood search, as a fraction of the cost of its columns."""
 _SEARCH_GAP = 1e-2
@@ -433,7 +433,7 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
         size, served = int(sizes[rank]), round(program.served(before)[rank])
         # Without a proof, the maximum of a rank is all of its requests.
         most, relaxed, costs = size, None, program.count_costs(blocks)
-        if served < size and relaxation.pivots < _RANK_PIVOTS:
+        if served < size and relaxation.pivots * len(lower) < _RANK_WORK:
             relaxed = _maximize(relaxation, costs)
             most = floor(_COUNT_ERROR - relaxed.bound) if relaxed else size
         if relaxed and served < most:

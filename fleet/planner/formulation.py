@@ -112,6 +112,9 @@ def open_pairs(
     closed: defaultdict[str, set[str]] = defaultdict(set)
     for row in rows:
         full |= {place for place, each in row.machines.items() if each > row.room}
+        each_most = (max(each.values(), default=_ZERO) for each in (row.machines, row.requests))
+        if sum(each_most) <= row.room:
+            continue
         for (group_id, place), amount in row.requests.items():
             if amount + row.machines.get(place, _ZERO) > row.room:
                 closed[group_id].add(place)
