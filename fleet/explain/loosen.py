@@ -35,13 +35,29 @@ from fleet.model.facts import Request
 from fleet.model.plan import CREATE_LIMIT, Create, GuardResult, Plan, Reason, Signature
 from fleet.planner.fitting import asked_by
 from fleet.schema.findings import Path
-from fleet.schema.model import Approval, Askers, Fleet, Pool, StaticPool
+from fleet.schema.model import (
+    Approval,
+    Askers,
+    DeriveRule,
+    Fleet,
+    Pool,
+    StaticPool,
+    serves_queue,
+)
 from fleet.tagrules.allow import is_for_task, is_valid, matches_name
-from fleet.tagrules.derive import is_about_environments, is_tag
+from fleet.tagrules.derive import (
+    context_of,
+    find_unknown_tags,
+    is_about_environments,
+    is_tag,
+    value_for,
+)
 from fleet.tagrules.names import names_of
 from fleet.tagrules.sources import nearest_tag, provided_tags
 from fleet.tagrules.vocabulary import Vocabulary
 
+_MOST_VALUES = 3
+"""Maximum number of values to suggest for one missing key of a look-up."""
 _WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
 
 
@@ -58,6 +74,7 @@ def moves(case: Case, key: str, most: int | None = None) -> Iterator[Edits]:
     for edit in chain(
         _renew_rules(case, request),
         _correct_tag(case, key),
+        _add_entries(case, key),
         _permit_tags(case.fleet, signature, request),
     ):
         yield (edit,)
@@ -162,6 +179,26 @@ def _correct_tag(case: Case, key: str) -> Iterator[Edit]:
         old = value_at(case.fleet, path[:3])
         new = near if old == tag else [near if each == tag else each for each in old]
         yield Edit(path[:3], new)
+
+
+def find_missing_entries(case: Case, key: str) -> dict[Path, DeriveRule]:
+    """Map each missing look-up key that would decide a request's tags to its `derive` rule."""
+    signature, found = case.signatures[key], case.find(key)
+    if found is None or not any(refused.is_unknown for refused in signature.refused):
+        return {}
+    context = context_of(case.fleet, signature.queue, found[1])
+    unknown = find_unknown_tags(case.fleet, found[0], signature.required, context)
+    return {each.entry: case.fleet.derive[each.index] for each in unknown if each.entry}
+
+
+def _add_entries(case: Case, key: str) -> Iterator[Edit]:
+    """Yield edits that set missing look-up keys so that the request asks for a provided tag."""
+    queue, offers = case.signatures[key].queue, case.decider.offers
+    for path, rule in find_missing_entries(case, key).items():
+        serving = [n for n, pool in case.fleet.pools.items() if serves_queue(pool, queue)]
+        provided = {tag for name in serving for tag in offers[name].provides}
+        for value in sorted({value_for(rule, tag) for tag in provided} - {""})[:_MOST_VALUES]:
+            yield Edit(path, value, rank=CLAIM)
 
 
 def _permit_tags(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Edit]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from fleet.explain.asked import ARCHITECTURE, Asked, reasons_of
 from fleet.explain.case import Case
+from fleet.explain.loosen import find_missing_entries
 from fleet.explain.options import is_possible
 from fleet.explain.plain import ExpectedTimes, answer_plainly, describe_needs, name_own_build
 from fleet.explain.tags import enforcement_facts
@@ -18,7 +19,6 @@ from fleet.model.facts import PlaceFacts
 from fleet.model.plan import Signature, Unserved
 from fleet.schema.findings import Path, listed, yaml_key
 from fleet.schema.units import write_time
-from fleet.tagrules.derive import context_of, find_unknown_tags
 from fleet.tagrules.export import describe_rules
 from fleet.tagrules.names import missing_in_name, package_of
 from fleet.words import answers
@@ -262,10 +262,9 @@ def _list_steps(about: Asked, remedies: Sequence[Remedy], replans: Replans) -> I
         yield _await_worker(about, replans)
         return
     steps = [*_list_ends(about, unserved)]
-    steps += [
-        f"set {yaml_key(path)}: {path[2]} is unknown without it"
-        for path in dict.fromkeys(_find_missing_entries(about))
-    ]
+    if not any(edit.path[0] == "lookups" for each in remedies for edit in each.edits):
+        paths = find_missing_entries(about.case, about.key)
+        steps += [f"set {yaml_key(path)}: {path[2]} is unknown without it" for path in paths]
     if not _UNPUBLISHED.isdisjoint(each.code for each in unserved.decisions):
         steps.append("build, test and publish its image: `fleet image due` lists the commands")
     yield from steps
@@ -287,15 +286,6 @@ def _list_steps(about: Asked, remedies: Sequence[Remedy], replans: Replans) -> I
         yield "add a pool whose machines and image meet its requirements"
     else:
         yield "no edit of fleet.yaml found that serves it"
-
-
-def _find_missing_entries(about: Asked) -> Iterator[Path]:
-    """Yield each missing look-up key that would decide the tags of a request."""
-    case, signature, found = about.case, about.signature, about.case.find(about.key)
-    if found and any(refused.is_unknown for refused in signature.refused):
-        context = context_of(case.fleet, signature.queue, found[1])
-        unknown = find_unknown_tags(case.fleet, found[0], signature.required, context)
-        yield from (each.entry for each in unknown if each.entry)
 
 
 def _await_worker(about: Asked, replans: Replans) -> str:

@@ -488,6 +488,16 @@ def _is_number(fleet: Fleet, rule: DeriveRule) -> bool:
     return declared is not None and declared.kind == "number"
 
 
+def value_for(rule: DeriveRule, tag: str) -> str:
+    """Return the value for which a rule adds this tag; empty if the rule cannot add the tag."""
+    if len(placeholders(rule.ask)) != 1:
+        return ""
+    before, _, rest = rule.ask.partition("{")
+    after = rest.partition("}")[2]
+    is_given = tag.startswith(before) and tag.endswith(after)
+    return tag[len(before) : len(tag) - len(after)] if is_given else ""
+
+
 def _write(value: object) -> str:
     """Return a text without surrounding blanks, or a number without trailing zeros."""
     if isinstance(value, float) and isfinite(value):
