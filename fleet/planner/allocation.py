@@ -83,8 +83,8 @@ requests takes more than twice as long as their plan; with 30 million, a world o
 tests/laws/test_independent_check.py serves one request of a late rank fewer."""
 _RANK_WORK = 15_000_000
 """Simplex iterations times rows, after which a repair looks for no more rank maxima. The worlds of
-tests/laws/test_independent_check.py need up to four million. 10,000 requests in 400 limited pools
-would need 300 million (nine seconds); with a third of this, not one more of them is served."""
+tests/laws/test_independent_check.py need up to ten million. 10,000 requests in 400 limited pools
+would need 300 million (nine seconds); 100 million serve not one additional request there."""
 _NEIGHBOURHOOD_GAP = 3e-3
 """Optimality gap of a neighbourhood search, as a fraction of the cost of its columns."""
 _SEARCH_GAP = 1e-2

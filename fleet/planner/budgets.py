@@ -228,7 +228,7 @@ class Lifetimes:
         """Pool name to number of machines that are not about to be deleted."""
         self._zone = ZoneInfo(fleet.money.time_zone)
         self._idle_times: dict[tuple[object, ...], timedelta] = {}
-        """The results of `_idle_time`: most machines of a pool are alike."""
+        """The results of `_idle_time`: most machines of a pool have equal ones."""
         self.owners = owners_of(fleet, world, holdings)
         self._raw_ends = [self._deletion_time_of(each, self._removal_delay) for each in holdings]
         self._permanent = frozenset(self._find_permanent())
@@ -483,8 +483,8 @@ class Lifetimes:
         self, holding: BilledMachine, *, is_held: bool, is_drained: bool = False
     ) -> timedelta:
         """Return the maximum time that a machine may be idle."""
-        alike = holding.pool, holding.tariff, is_held, is_drained
-        if alike not in self._idle_times:
+        key = holding.pool, holding.tariff, is_held, is_drained
+        if key not in self._idle_times:
             pool = self._fleet.dynamic_pool(holding.pool)
             life = MachineLife(
                 self._fleet,
@@ -494,8 +494,8 @@ class Lifetimes:
                 is_drained=is_drained,
                 tariff=holding.tariff,
             )
-            self._idle_times[alike] = timedelta(seconds=idle_limit(life).most)
-        return self._idle_times[alike]
+            self._idle_times[key] = timedelta(seconds=idle_limit(life).most)
+        return self._idle_times[key]
 
     def _pool(self, name: str) -> Pool:
         pool = self._fleet.pools[name]
