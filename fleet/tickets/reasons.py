@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
 from functools import cache, partial
 from math import inf
 from typing import NamedTuple
@@ -13,11 +12,7 @@ from zoneinfo import ZoneInfo
 from fleet.model.decisions import MISMATCHES, Decision
 from fleet.model.plan import Create, Plan, Unserved
 from fleet.model.tickets import Limit, Ticket, TicketState, find_fault, to_request
-from fleet.planner.demand import (
-    Drops,
-    EqualRequests,
-    Teams,
-)
+from fleet.planner.demand import Drops, EqualRequests, Teams
 from fleet.planner.fitting import FitRequirements, find_unfit
 from fleet.planner.layout import class_of
 from fleet.planner.limits import limits_on
@@ -31,8 +26,6 @@ from fleet.tagrules.vocabulary import Vocabulary, tag_name
 from fleet.words.pools import describe_pool
 
 _MAX_SHOWN_NAMES = 12
-_UNKNOWN_PRICE = Decimal("Infinity")
-"""Placeholder for an unknown price. It sorts after all known prices."""
 ITS_TURN = "each `fleet apply` assigns free machines and creates others"
 
 
