@@ -133,6 +133,7 @@ def _rank_places(
 ) -> dict[str, dict[str, set[str]]]:
     """Map each signature of tickets to the fitting places of free machines, the best first.
 
+    A ticket that may waive a tag still gets a machine with the tag if one is free.
     Each place has the queues whose requests come first there, because it is on demand for them.
     """
     vocabulary = Vocabulary(fleet)
@@ -154,8 +155,9 @@ def _rank_places(
                 for place in free
                 if place in fitting
             }
+            lacking = {place: len(signed.payer.lacks(place)) for place in preference}
             best_first = sorted(
-                preference, key=lambda p: (-preference[p], p not in kept, p in last)
+                preference, key=lambda p: (-preference[p], lacking[p], p not in kept, p in last)
             )
             found[signed.id] = {
                 place: {queue for low, queue in takers[place] if is_low[signed.id] or not low}

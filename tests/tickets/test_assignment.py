@@ -100,3 +100,19 @@ def fleet_of(rules: str, names: set[str]) -> Fleet:
         budgets=budgets,
         durations={"any": "1h"},
     )
+
+
+def test_ticket_gets_a_free_machine_with_the_tag_that_it_may_waive() -> None:
+    pool = {"provider": "desk", "image": "builder", "workers": {"max": 2}}
+    fleet = a_ticket_fleet(
+        pools={
+            "a": pool | {"machine": "ccx33"},
+            "b": pool | {"machine": "ccx63", "provides": ["container"]},
+        },
+        tags={"container": {"otherwise": {"after": "1m", "drop": True}}},
+    )
+    tickets = [a_ticket(number, tags=(TAG, "container")) for number in (1, 2)]
+
+    world = a_ticket_world(fleet, tickets, {"m1": "a", "m2": "b"})
+
+    assert leases_of(fleet, world) == [(1, "m2"), (2, "m1")]
