@@ -65,6 +65,7 @@ def describe_edits(fleet: Fleet, edits: Edits) -> str:
 
 def _describe(fleet: Fleet, edit: Edit) -> str:
     path, (added, gone) = edit.path, _compare_lists(fleet, edit)
+    is_claim = edit.rank == CLAIM
     if path == REQUEST:
         return answers.ask_for_tags([str(each) for each in added])
     if isinstance(path[-1], int):
@@ -75,9 +76,10 @@ def _describe(fleet: Fleet, edit: Edit) -> str:
             return entry if isinstance(entry, str) else write_value(fleet, (*path, 0), entry)
 
         named = (list(map(name, entries)) for entries in (added, gone))
-        return answers.describe_list_edit(path, *named, is_claim=edit.rank == CLAIM)
+        return answers.describe_list_edit(path, *named, is_claim=is_claim)
     values = (write_value(fleet, path, each) for each in (value_at(fleet, path), edit.new))
-    return answers.describe_edit(path, *values, is_raise=is_figure(fleet, path))
+    is_raise = is_figure(fleet, path)
+    return answers.describe_edit(path, *values, is_raise=is_raise, is_claim=is_claim)
 
 
 def is_figure(fleet: Fleet, path: Path) -> bool:

@@ -243,12 +243,16 @@ def describe_check(name: str) -> str:
     return f"rule {name} of `fleet validate`"
 
 
-def describe_edit(path: Path, old: str, new: str, *, is_raise: bool) -> str:
-    """State the old and new value of a key; `new` is empty if the edit removes the key."""
+def describe_edit(path: Path, old: str, new: str, *, is_raise: bool, is_claim: bool) -> str:
+    """State the old and new value of a key; `new` is empty if the edit removes the key.
+
+    A claim sets a column of a look-up, which fleet cannot check.
+    """
     if not new:
         return f"remove {yaml_key(path)}"
     before = f" from {old}" if old else ""
-    return f"{'raise' if is_raise else 'set'} {yaml_key(path)}{before} to {new}"
+    edit = f"{'raise' if is_raise else 'set'} {yaml_key(path)}{before} to {new}"
+    return f"{edit}, if that is the {path[-1]} of {path[-2]}" if is_claim else edit
 
 
 def describe_list_edit(

@@ -177,6 +177,7 @@ def test_explain_proposes_the_missing_row_of_a_look_up(trial: Trial, run_fleet: 
     explained = json.loads(run_fleet("explain", "request", "work/1", "--json").stdout)
 
     changes = [change for each in explained["suggestions"] for change in each["changes"]]
+    assert "if that is the architecture of 99" in explained["suggestions"][0]["sentence"]
     row = ["lookups", "environments", "99", "architecture"]
     (amd64,) = [each for each in changes if each["path"] == row and "amd64" in each["new"]]
     assert amd64["yaml"] == 'lookups: {environments: {"99": {architecture: "amd64"}}}'
