@@ -12,10 +12,11 @@ from fleet.explain.turns import LimitTurn, find_turns
 from fleet.model.facts import Demand, Request, Worker, World
 from fleet.model.plan import Create, Plan, Signature, Unserved, WorkerVerdict
 from fleet.planner.costs import Way
-from fleet.planner.demand import ordered
+from fleet.planner.demand import Drops, ordered
 from fleet.planner.durations import USUAL
 from fleet.planner.fitting import FitDecider
 from fleet.planner.forecast import Class, Forecast, forecast, list_postponed, registered_workers
+from fleet.planner.images import ImageChoice, choose_images
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.shortfall import Shortfalls
 from fleet.planner.units import UnitState
@@ -97,6 +98,16 @@ class Case:
             found[each.key] = (sum(counts[each] for each in rivals), higher)
             counts[own.pools, own.priority] += 1
         return found
+
+    @cached_property
+    def drops(self) -> Drops:
+        """Return the finder of the tags that requests may waive (`otherwise`)."""
+        return Drops(self.fleet, self.world.time)
+
+    @cached_property
+    def choices(self) -> dict[str, ImageChoice]:
+        """Map each pool to the choice of its image version."""
+        return choose_images(self.fleet, self.world)
 
     @cached_property
     def decider(self) -> FitDecider:

@@ -12,7 +12,8 @@ from fleet.explain.plain import ExpectedTimes, answer_plainly, describe_needs, n
 from fleet.explain.tags import enforcement_facts
 from fleet.explain.troubles import list_freeze_ends, list_retries
 from fleet.explain.unblock import MOST_SHOWN, Remedy, find_remedies
-from fleet.explain.values import EachRequest, Explanation, Suggestion
+from fleet.explain.values import AwaitedEvent, EachRequest, Explanation, Suggestion
+from fleet.explain.waits import find_first_wait
 from fleet.explain.what_if import MOST_PLANS, Replans, count_plans, is_served
 from fleet.model.decisions import NoMachineReason, Unfit
 from fleet.model.facts import PlaceFacts
@@ -87,7 +88,8 @@ def explain_one(case: Case, key: str, replans: Replans, remedies: Sequence[Remed
     """Explain a request. `remedies` are the result of `find_remedies` with `replans`."""
     about = Asked(case, key)
     suggestions = [remedy.suggestion for remedy in remedies]
-    start = _estimate_start(case, key, suggestions)
+    waits = [each.wait for each in suggestions if each.wait and not _has_edits(each)]
+    start = _find_earliest(case, key, waits)
     enforced = enforcement_facts(
         case.fleet.tags, case.enforcement, about.signature.required, (about.signature.queue,)
     )
@@ -102,12 +104,18 @@ def explain_one(case: Case, key: str, replans: Replans, remedies: Sequence[Remed
 
 
 def explain_like(
-    case: Case, key: str, first: Explanation, *, places: Sequence[PlaceFacts] | None = None
+    case: Case,
+    key: str,
+    first: Explanation,
+    replans: Replans,
+    *,
+    places: Sequence[PlaceFacts] | None = None,
 ) -> Explanation:
     """Explain a request that has the same tags and outcome as that of `first`, without reasons."""
     about = Asked(case, key)
     known = about.places if places is None else tuple(places)
-    return _answer(about, (case.expected_start(key), None), known).altered(
+    wait = find_first_wait(case, key, replans)
+    return _answer(about, _find_earliest(case, key, [wait] if wait else []), known).altered(
         next_steps=first.next_steps, places=known, like=first.name
     )
 
@@ -136,7 +144,7 @@ def explain_requests(
             answer = answer.altered(next_steps=tuple(steps))
         yield answer
         for key in others:
-            alike = explain_like(case, key, answer)
+            alike = explain_like(case, key, answer, replans)
             facts = tuple(_request_facts(Asked(case, key), alike))
             yield alike.altered(facts=facts, reasons=answer.reasons)
 
@@ -209,10 +217,9 @@ def _request_facts(about: Asked, answer: Explanation) -> Iterator[str]:
             yield f"rules of {verdict.queue}, {verdict.place}: {describe_rules(verdict)}"
 
 
-def _estimate_start(case: Case, key: str, suggestions: Iterable[Suggestion]) -> _StartAndEnd:
+def _find_earliest(case: Case, key: str, waits: Iterable[AwaitedEvent]) -> _StartAndEnd:
     """Return the earliest expected start of a request, even after a wait, with its end then."""
     times: list[_StartAndEnd] = [(case.forecast.start_of(key), case.forecast.end_of(key))]
-    waits = [each.wait for each in suggestions if each.wait and not _has_edits(each)]
     times += [(w.start if w.runs or w.start else w.until, w.end) for w in waits]
     known = [(start, end) for start, end in times if start is not None]
     # A wait that a plan checks is better than the turn at a limit.

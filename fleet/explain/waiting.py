@@ -129,12 +129,13 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
     for group in [each for each in outcomes if each.is_served][:most]:
         explained[group.keys[0]] = explain_one(case, group.keys[0], Replans(0), ())
     unknown = Explanation(kind="request", name="", headline="")
+    replans.begin(replans.total)
     for group in outcomes:
         first = explained.get(group.keys[0], unknown)
         for key in group.keys:
             if key not in explained:
                 places = None if len(explained) < _MOST_PLACES else ()
-                explained[key] = explain_like(case, key, first, places=places)
+                explained[key] = explain_like(case, key, first, replans, places=places)
     for group in waiting:
         helps = found[group.keys[0]]
         explained |= {key: add_gains(case, explained[key], helps) for key in group.keys}

@@ -12,10 +12,8 @@ from fleet.explain.values import AwaitedEvent
 from fleet.explain.what_if import Replans, is_served
 from fleet.model.decisions import ENDED_BY_RUNS
 from fleet.model.facts import World
-from fleet.model.plan import Create
-from fleet.planner.demand import Drops
+from fleet.model.plan import Create, Release
 from fleet.planner.forecast import next_pause
-from fleet.planner.images import choose_images
 from fleet.planner.step import step
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_duration, write_time
@@ -42,6 +40,19 @@ def find_waits(run: Case, key: str, replans: Replans) -> Iterator[AwaitedEvent]:
     yield from sorted(known, key=lambda w: (w.until is None, w.until or run.world.time))
 
 
+def find_first_wait(run: Case, key: str, replans: Replans) -> AwaitedEvent | None:
+    """Return the wait for runs or for a time after which a request starts earlier than else."""
+    if key not in run.unserved:
+        return None
+    if wait := wait_for_runs(run, key, replans):
+        return wait
+    start = run.expected_start(key)
+    moments = {*_moments(run, key, attempts=start is None)}
+    sooner = sorted(each for each in moments if start is None or each < start)[:MAX_MOMENTS]
+    times = (_start_after(run, key, AwaitedEvent(until=each), replans) for each in sooner)
+    return next(filter(None, times), None)
+
+
 def wait_for_runs(run: Case, key: str, replans: Replans) -> AwaitedEvent | None:
     """Return the wait for the first later run that serves a request; None without such a run."""
     then = _serve_later(run, key, replans)
@@ -54,9 +65,13 @@ def wait_for_runs(run: Case, key: str, replans: Replans) -> AwaitedEvent | None:
 def _serve_later(run: Case, key: str, replans: Replans) -> Case | None:
     """Return this or the first later run that serves a request if all machines boot, or None."""
     case: Case | None = run
+    released: tuple[Release, ...] = ()
     while case and not is_served(case.plan, key):
         plan = case.plan
-        changes = case is run or plan.actions or plan.releases or plan.resumes
+        # The expected world still lists the workers that a run has released.
+        is_released = plan.releases not in ((), released)
+        changes = case is run or plan.actions or plan.resumes or is_released
+        released = plan.releases
         is_hopeful = changes and case.number < MOST_RUNS and _is_eased_by_runs(case, key)
         case = replans.run_after(case) if is_hopeful else None
     return case
@@ -113,13 +128,12 @@ def _moments(run: Case, key: str, *, attempts: bool) -> Iterator[datetime]:
     yield from (b.until for b in blocked if b.until and (attempts or b.code != "closed"))
     if attempts and run.world.attempts:
         # A stopped image version with more tags may boot again.
-        choices = choose_images(run.fleet, run.world).values()
-        yield from (each.until for each in choices if each.until)
+        yield from (each.until for each in run.choices.values() if each.until)
     found, signature = run.find(key), run.signatures.get(key)
     since = found[0].pending_since if found else None
     if since is None or signature is None:
         return
-    for *_, seconds in Drops(run.fleet, run.world.time).delays(signature.required):
+    for *_, seconds in run.drops.delays(signature.required):
         if (moment := since + timedelta(seconds=seconds)) > run.world.time:
             yield moment
 
@@ -131,6 +145,11 @@ def awaited(run: Case, wait: AwaitedEvent, replans: Replans) -> World | None:
         later = replans.run_after(later) if later else None
     if later is None or wait.runs:
         return later.world if later else None
+    return _step_to(run, wait)
+
+
+def _step_to(run: Case, wait: AwaitedEvent) -> World:
+    """Return the expected world after a wait for work or for a time."""
     found = run.assumed if wait.assumed else run.forecast
     moment = wait.assumed or wait.until or run.world.time
     return step(run.fleet, run.world, run.plan, moment, found)
@@ -141,8 +160,7 @@ def _start_after(run: Case, key: str, wait: AwaitedEvent, replans: Replans) -> A
 
     A ticket's machine may first have to be deleted, and another created.
     """
-    seen = awaited(run, wait, replans)
-    then = replans.run(("wait", wait), lambda: (run.fleet, seen)) if seen else None
+    then = replans.run(("wait", wait), lambda: (run.fleet, _step_to(run, wait)))
     served = _serve_later(then, key, replans) if then else None
     if served is None:
         return None

@@ -10,14 +10,17 @@ from fleet.explain.request import (
     OutcomeGroup,
     by_outcome,
     explain_every,
+    explain_requests,
 )
 from fleet.explain.values import Explanation
+from fleet.explain.waiting import waits_of
 from fleet.model.facts import World
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_reading, a_request, a_sim_fleet, a_sim_world
 from tests.builders.deciding import an_unseen_world
 from tests.builders.queue_worlds import planned
 from tests.builders.sentences import tells
+from tests.rigs.golden_plans import FOLDERS, load_fleet, load_world, plan_of
 
 
 def explained(
@@ -86,3 +89,40 @@ def test_request_on_unseen_workers_has_its_own_outcome() -> None:
     ((group, _),) = explained(fleet, world)
 
     assert group.verdict == BY_UNSEEN
+
+
+GOLDEN = {each.name: each for each in FOLDERS}
+SHARED_WAITS = (
+    "a-dead-image-is-not-booted-again",
+    "each-team-s-tickets-end-where-its-budget-of-money-or-machine-hours-does",
+    "machines-in-dollars-and-a-budget-in-euros-count-at-the-stated-rate",
+)
+"""Golden plans in which later requests of a group also wait for runs or for a time."""
+
+
+@pytest.mark.parametrize("name", SHARED_WAITS)
+def test_request_starts_at_the_same_time_in_each_explanation(name: str) -> None:
+    fleet, world = load_fleet(GOLDEN[name]), load_world(GOLDEN[name])
+    case = Case(fleet, world, plan_of(GOLDEN[name]))
+    groups = [each for each in by_outcome(case) if not each.is_served and each.keys[1:]]
+    keys = [key for group in groups for key in (group.keys[1], group.keys[-1])]
+
+    every = {each.name: each for each in explain_every(case).requests}
+    pages = waits_of(case).explained
+
+    assert keys
+    for key in keys:
+        (alone,) = explain_requests(Case(fleet, world, case.plan), {key})
+        known = {(e.expected, e.assumed, e.finish) for e in (alone, every[key], pages[key])}
+        assert len(known) == 1, key
+
+
+def test_runs_that_change_nothing_use_no_trial_plans() -> None:
+    folder = GOLDEN[
+        "workers-whose-machines-nobody-sees-any-more-are-refused-above-the-delete-guard"
+    ]
+    case = Case(load_fleet(folder), load_world(folder), plan_of(folder))
+
+    (answer,) = explain_every(case).requests
+
+    assert [bool(each.changes) for each in answer.suggestions] == [False, True]
