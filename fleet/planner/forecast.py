@@ -4,7 +4,7 @@ A request that the plan serves starts on the worker that the plan assigns. The o
 follow in queue order, each on the fitting worker that is free first; a machine that a throttle
 postpones is free after the later run that creates it. The start is unknown if a limit or a budget
 stops a request, or if no fitting worker has work with a known end. Tags that a request may waive
-later (`otherwise`) still count.
+later (`otherwise`) still count, except in `find_waits`.
 """
 
 from collections import Counter, defaultdict
@@ -22,9 +22,9 @@ from fleet.model.facts import Worker, World
 from fleet.model.plan import CREATE_LIMIT, Create, Plan, WorkerVerdict
 from fleet.model.pool_limits import boot_of
 from fleet.model.values import Value, later
-from fleet.planner.demand import Ordered, ordered
+from fleet.planner.demand import Drops, Ordered, ordered
 from fleet.planner.durations import NO_KIND, Durations, MachineKind, kind_at
-from fleet.planner.fitting import asked_by
+from fleet.planner.fitting import FitRequirements, asked_by
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.schema.model import Fleet, serves_queue
@@ -104,10 +104,13 @@ class _Line:
         return request.timing is None or not request.timing.is_late([self.kind], request.seconds)
 
 
-def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = None) -> Forecast:
+def forecast(
+    fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = None, waives: bool = False
+) -> Forecast:
     """Return the expected start of each waiting request.
 
     Work of unknown duration takes `assumed` seconds. If `assumed` is None, its end is unknown.
+    With `waives`, a request starts without a tag (`otherwise`) if that is earlier.
     """
     standing = {each.name: each for each in workers_of(fleet, world, plan, assumed=assumed)}
     own = {k: w for s in plan.signatures for k, w in (*s.by_worker.items(), *s.by_create.items())}
@@ -137,6 +140,10 @@ def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = No
             found.leave(request.key, answers.NONE_FITS)
         else:
             turns.queue(found, request, fits[number])
+    if waives:
+        turns.begin_anew()
+        for after, request, asked in _waived(fleet, world, plan, requests):
+            turns.start_after(found, request, asked, after)
     _drop_partial_queues(plan, found)
     return found
 
@@ -193,6 +200,60 @@ class _Schedule:
             found.leave_untimed(request.key)
         else:
             found.leave(request.key, answers.NONE_FITS)
+
+    def begin_anew(self) -> None:
+        """Add the idle workers that the plan assigns nothing."""
+        self._working.update(self._standing)
+        self.lines()
+
+    def start_after(
+        self, found: Forecast, request: Ordered, asked: FitRequirements, after: int
+    ) -> None:
+        """Start a request after these seconds on a worker without its tags, if that is earlier."""
+        able = [
+            line
+            for (queues, offer, _), line in self._lines.items()
+            if asked.queue in queues and asked.dropped.isdisjoint(offer.provides)
+            if asked.fits(offer) and line.ends_in_time(request)
+        ]
+        first = _first_free(able, self.free)
+        known = found.starts.get(request.key)
+        if first is None or (known is not None and known <= max(first[0], after)):
+            return
+        self.free[first[1]] = max(first[0], after)
+        self.start(found, request, first[1])
+        self._add_free(first[1])
+        found.not_known.pop(request.key, None)
+        found.untimed.discard(request.key)
+
+
+def _waived(
+    fleet: Fleet, world: World, plan: Plan, requests: Iterable[Ordered]
+) -> list[tuple[int, Ordered, FitRequirements]]:
+    """Return the requests that may waive a tag later: after which seconds, and the rest."""
+    drops, found = Drops(fleet, world.time), list[tuple[int, Ordered, FitRequirements]]()
+    signature_of = {key: each for each in plan.signatures for key in each.requests}
+    stops = {key: each for each in plan.unserved for key in each.requests}
+    # Tags that a queue has stored are never waived.
+    waiting = ((q, d) for q, d in world.demands() if not d.stored)
+    known = {f"{queue}/{r.id}": r.pending_since for queue, d in waiting for r in d.requests}
+    for request in requests if drops.are_stated else ():
+        signature, unserved = signature_of.get(request.key), stops.get(request.key)
+        since = known.get(request.key) or known.get(request.key.rpartition("#")[0])
+        if signature is None or unserved is None or since is None:
+            continue
+        limits = {each.path[:2] for each in unserved.blocked if each.code == "limit"}
+        # A limit on new machines of a pool leaves its workers free.
+        limits -= {("pools", each.pool) for each in unserved.blocked}
+        waited = int((world.time - since).total_seconds())
+        delays = [*drops.delays(signature.required)]
+        for seconds in sorted({after for *_, after in delays if after > waited}):
+            own = {("tags", name) for _, name, after in delays if after <= seconds}
+            asked = asked_by(fleet, signature)
+            if limits <= own and not asked.held:
+                dropped = drops.within(signature.required, seconds)
+                found.append((seconds - waited, request, asked._replace(dropped=dropped)))
+    return sorted(found, key=lambda each: each[:2])
 
 
 def _blocked_requests(plan: Plan) -> dict[str, str]:
@@ -397,7 +458,7 @@ class ExpectedWaits(Value):
 
 def find_waits(fleet: Fleet, world: World, plan: Plan) -> ExpectedWaits:
     """Return the percentiles of the expected waits in a plan."""
-    found = forecast(fleet, world, plan)
+    found = forecast(fleet, world, plan, waives=True)
     starts = sorted(found.starts.values())
     total = len(starts) + len(found.not_known)
     half, most = (_percentile(starts, total, share) for share in (50, 95))

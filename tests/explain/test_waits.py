@@ -39,3 +39,26 @@ def test_waits_count_each_request_of_a_group() -> None:
     assert waits(a_request(expected_seconds=600, count=20)) == ExpectedWaits(
         half=5400, most=10_800, known=20, of=20
     )
+
+
+def test_wait_ends_when_build_may_waive_a_tag() -> None:
+    pools = {
+        "builders": a_pool(provider="desk", min=1, max=1),
+        "fast": a_pool(provider="desk", min=1, max=1, provides=["power"]),
+    }
+    power = {"exclusive": True, "limits": {"total": 0}}
+    builds = tuple(
+        a_request(id=str(n), required=("power",), pending_since=ago(minutes=n)) for n in (1, 2)
+    )
+    idle = a_worker(name=IDLE, machine=IDLE, since=ago(minutes=1))
+    world = a_sim_world(idle, requests=builds)
+
+    def find(**said: object) -> tuple[int | None, int | None, int]:
+        tags = {"power": power | said}
+        fleet = a_sim_fleet(pools=pools, tags=tags, durations={"any": "10m"})
+        found = find_waits(fleet, world, guard(fleet, reconcile(fleet, world)))
+        return found.half, found.most, found.known
+
+    assert find() == (None, None, 0)
+    # The second starts after 18 minutes; the first after it, not when it may waive the tag.
+    assert find(otherwise={"after": "20m", "drop": True}) == (18 * 60, 28 * 60, 2)
