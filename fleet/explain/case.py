@@ -69,6 +69,11 @@ class Case:
         return {key: each for each in self.plan.unserved for key in each.requests}
 
     @cached_property
+    def served(self) -> frozenset[str]:
+        """Return the waiting requests that have an existing or new worker."""
+        return frozenset(k for s in self.plan.signatures for k in (*s.by_worker, *s.by_create))
+
+    @cached_property
     def hopeless(self) -> dict[int, bool]:
         """Map the identity of entries of `plan.unserved` to whether no worker can ever fit."""
         return {}

@@ -14,6 +14,7 @@ from fleet.explain.edits import REQUEST, describe_edits
 from fleet.explain.loosen import hasten
 from fleet.explain.unblock import Remedy, remedy_of, try_edits
 from fleet.explain.values import Explanation
+from fleet.explain.waits import wait_for_runs
 from fleet.explain.what_if import Replans, is_served
 from fleet.schema.findings import yaml_key
 from fleet.words.waiting import describe_gain, describe_no_gain, describe_price
@@ -95,7 +96,15 @@ def _find_gain(case: Case, now: datetime | None, start: datetime | None) -> time
     return now - start if now - start >= least else _ZERO
 
 
-def add_gains(case: Case, answer: Explanation, helps: Helps) -> Explanation:
+def _find_start_by_runs(run: Case | None, key: str, replans: Replans) -> datetime | None:
+    """Return the start of a request, even if only a later run serves it."""
+    start = _find_start(run, key)
+    wait = wait_for_runs(run, key, replans) if run and key in run.unserved else None
+    later = (wait.start or wait.until) if wait else None
+    return min(start, later) if start and later else start or later
+
+
+def add_gains(case: Case, answer: Explanation, helps: Helps, replans: Replans) -> Explanation:
     """Return an explanation with the edits after which the request starts earlier.
 
     Of several raises of the same keys, only the smallest is shown. Edits of guards are last.
@@ -105,7 +114,7 @@ def add_gains(case: Case, answer: Explanation, helps: Helps) -> Explanation:
     found = []
     for each in sorted(helps.found, key=lambda each: len(each.edits)):
         paths = frozenset(yaml_key(edit.path) for edit in each.edits)
-        start = _find_start(each.after, key)
+        start = _find_start_by_runs(each.after, key, replans)
         gain = _find_gain(case, now, start)
         others = [gains[o] for o in gains if o == paths or len(o) < len(paths)]
         is_better = not others or (len(paths) > 1 and gain >= _MUCH * max(others))
@@ -129,5 +138,6 @@ def add_gains(case: Case, answer: Explanation, helps: Helps) -> Explanation:
     steps = answer.next_steps
     if now is not None and not found:
         tried = dict.fromkeys(describe_edits(case.fleet, each.edits) for each in helps.found)
-        steps = (*steps, describe_no_gain([*tried], is_complete=helps.is_complete))
+        is_complete = helps.is_complete and not replans.is_spent
+        steps = (*steps, describe_no_gain([*tried], is_complete=is_complete))
     return answer.altered(suggestions=tuple(shown), next_steps=steps)

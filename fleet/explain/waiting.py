@@ -136,9 +136,10 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
             if key not in explained:
                 places = None if len(explained) < _MOST_PLACES else ()
                 explained[key] = explain_like(case, key, first, replans, places=places)
+    replans.begin(replans.total)
     for group in waiting:
         helps = found[group.keys[0]]
-        explained |= {key: add_gains(case, explained[key], helps) for key in group.keys}
+        explained |= {key: add_gains(case, explained[key], helps, replans) for key in group.keys}
     groups = (each for group in outcomes for each in _split_by_reason(case, group, explained))
     return WaitingExplanations(tuple(groups), explained, tuple(_list_running(case)))
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from fleet.explain.case import Case
 from fleet.explain.values import AwaitedEvent
-from fleet.explain.what_if import Replans, is_served
+from fleet.explain.what_if import Replans
 from fleet.model.decisions import ENDED_BY_RUNS
 from fleet.model.facts import World
 from fleet.model.plan import Create, Release
@@ -66,7 +66,7 @@ def _serve_later(run: Case, key: str, replans: Replans) -> Case | None:
     """Return this or the first later run that serves a request if all machines boot, or None."""
     case: Case | None = run
     released: tuple[Release, ...] = ()
-    while case and not is_served(case.plan, key):
+    while case and key not in case.served:
         plan = case.plan
         # The expected world still lists the workers that a run has released.
         is_released = plan.releases not in ((), released)

@@ -66,6 +66,18 @@ def test_edits_of_guards_are_last_and_each_has_its_gain() -> None:
         assert all(tells(each.brief, "starts about 08:31, 10 min earlier") for each in found)
 
 
+def test_edit_that_lets_an_earlier_run_serve_a_request_has_its_gain() -> None:
+    pool = a_pool(provider="desk", max=9, max_starting=2)
+    fleet = a_sim_fleet(pools={"builders": pool})
+
+    answers = waits_of(a_case(fleet, 5)).explained
+
+    starts = [answers[f"debian/{n}"].expected for n in (3, 4, 5)]
+    assert [f"{each:%H:%M}" for each in starts if each] == ["08:11", "08:11", "08:21"]
+    (edit,) = (each for each in answers["debian/5"].suggestions if each.changes)
+    assert tells(edit.brief, "max_starting from 2 to 3: starts about 08:11, 10 min earlier")
+
+
 def test_request_at_a_limit_has_also_edits_that_gain_much_more() -> None:
     large = {"on_demand": True, "exclusive": True, "limits": {"per": {"submitter": 1}}}
     pools = {"builders": a_pool(provider="desk", max=2, provides=["large"])}
