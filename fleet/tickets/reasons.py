@@ -268,11 +268,14 @@ def _id_of(key: str) -> int:
 
 
 def _explain_unserved(fleet: Fleet, unserved: Unserved) -> str:
-    """Return the plan's reason to wait, with the end of each budget's period, or what to raise."""
+    """Return the plan's reason to wait, with the end of each budget's period, or what to raise.
+
+    A budget whose rest is unknown may pay as soon as it is known.
+    """
     zone = ZoneInfo(fleet.money.time_zone)
     ends: defaultdict[str, list[datetime]] = defaultdict(list)
     for each in unserved.blocked:
-        if each.is_budget:
+        if each.is_budget and each.left is not None:
             ends[".".join(map(str, each.path))] += [each.until] if each.until else []
     parts = (
         f"{key} pays no earlier than {min(own).astimezone(zone):%Y-%m-%d %H:%M %Z}"

@@ -6,7 +6,7 @@ from fleet.explain.case import Case
 from fleet.explain.pool import explain_pool
 from fleet.explain.worker import explain_worker
 from fleet.guard import guard
-from fleet.model.facts import Machine, World
+from fleet.model.facts import Ledger, Machine, Unknown, World
 from fleet.model.tickets import Ticket
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -109,3 +109,19 @@ def test_ticket_without_permission_names_rule_that_denies_it() -> None:
     assert [*held] == [1]
     words = ("user ada", "tags.extra_powerful.asked_by", "rules")
     assert all(word in held[1] for word in words)
+
+
+def test_ticket_is_told_no_time_of_a_budget_whose_rest_is_unknown() -> None:
+    budgets = {"blue": {"team": "blue", "per_day": "1 EUR"}}
+    fleet = a_ticket_fleet(budgets=budgets, durations={"any": "1h"})
+    tags = ("arch_x86_64", "extra_powerful")
+    world = seen(fleet, [a_ticket(number, team="blue", tags=tags) for number in (1, 2)])
+
+    def told(ledger: Ledger | Unknown) -> str:
+        plan = guard(fleet, reconcile(fleet, world.altered(ledger=ledger)))
+        return find_held(fleet, plan, "tickets")[2]
+
+    assert tells(told(Ledger(charged_until=NOW)), "budgets.blue.per_day", "no earlier than")
+    unknown = told(Unknown(unknown="the store is locked"))
+    assert tells(unknown, "budget blue", "the store is locked")
+    assert "no earlier than" not in unknown
