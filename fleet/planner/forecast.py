@@ -141,8 +141,8 @@ def forecast(
         else:
             turns.queue(found, request, fits[number])
     if waives:
-        turns.begin_anew()
-        for after, request, asked in _waived(fleet, world, plan, requests):
+        turns.add_idle()
+        for after, request, asked in _list_waiving(fleet, world, plan, requests):
             turns.start_after(found, request, asked, after)
     _drop_partial_queues(plan, found)
     return found
@@ -201,7 +201,7 @@ class _Schedule:
         else:
             found.leave(request.key, answers.NONE_FITS)
 
-    def begin_anew(self) -> None:
+    def add_idle(self) -> None:
         """Add the idle workers that the plan assigns nothing."""
         self._working.update(self._standing)
         self.lines()
@@ -227,7 +227,7 @@ class _Schedule:
         found.untimed.discard(request.key)
 
 
-def _waived(
+def _list_waiving(
     fleet: Fleet, world: World, plan: Plan, requests: Iterable[Ordered]
 ) -> list[tuple[int, Ordered, FitRequirements]]:
     """Return the requests that may waive a tag later: after which seconds, and the rest."""

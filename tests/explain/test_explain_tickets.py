@@ -111,7 +111,7 @@ def test_ticket_without_permission_names_rule_that_denies_it() -> None:
     assert all(word in held[1] for word in words)
 
 
-def test_ticket_is_told_no_time_of_a_budget_whose_rest_is_unknown() -> None:
+def test_budget_of_unknown_rest_states_no_time() -> None:
     budgets = {"blue": {"team": "blue", "per_day": "1 EUR"}}
     fleet = a_ticket_fleet(budgets=budgets, durations={"any": "1h"})
     tags = ("arch_x86_64", "extra_powerful")
