@@ -1,6 +1,7 @@
-"""Requests that may drop a tag: when they end, and what a merge request says of them."""
+"""Requests that may drop a tag: when they start and end, and what a merge request says."""
 
 import json
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -40,22 +41,27 @@ def a_build(number: int, since: str) -> dict[str, object]:
     }
 
 
-def test_request_without_its_tag_ends_by_its_ordinary_machine(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_start_without_a_tag_is_the_same_everywhere(run_fleet: RunFleet, project: Path) -> None:
     world = a_world()
     builds = [a_build(1, "2026-11-30T09:00:00Z"), a_build(2, "2026-11-30T09:30:00Z")]
     world["queues"]["debian"]["demand"] = {"read_at": AT, "requests": builds}
     world["queues"]["debian"]["workers"][0]["work"]["requester"] = "ann"
     (project / "fleet.yaml").write_text(FLEET, encoding="utf-8")
     (project / "world.json").write_text(json.dumps(world), encoding="utf-8")
+    explain = ("explain", "request", "--world", "world.json", "--json")
 
-    ran = run_fleet("explain", "request", "2", "--world", "world.json", "--json")
+    alone = json.loads(run_fleet(*explain[:2], "2", *explain[2:]).stdout)
+    every = json.loads(run_fleet(*explain, "--all").stdout)["requests"]
+    assert run_fleet("status", "--world", "world.json", "--site", "site").returncode == 0
+    page = (project / "site/-/status/requests/debian%2F2/index.html").read_text(encoding="utf-8")
 
-    found = json.loads(ran.stdout)
-    start, end = datetime.fromisoformat(found["expected"]), datetime.fromisoformat(found["finish"])
+    (listed,) = [each for each in every if each["name"] == "debian/2"]
+    start, end = datetime.fromisoformat(alone["expected"]), datetime.fromisoformat(alone["finish"])
     assert f"{start:%H:%M}" == "21:30"
+    # It runs on an ordinary machine then, where it takes longer.
     assert end - start == timedelta(hours=20)
+    assert [listed["expected"], listed["finish"]] == [alone["expected"], alone["finish"]]
+    assert f"Expected start {start:%Y-%m-%d %H:%M}" in re.sub(r"(<[^>]*>\s*)+", " ", page)
 
 
 def test_headline_names_the_limit_that_the_change_sets(run_fleet: RunFleet, project: Path) -> None:
