@@ -68,14 +68,15 @@ def find_policies(folder: str) -> list[str]:
 def run_policies(files: Sequence[str], facts: Mapping[str, str | None]) -> PolicyRun:
     """Run pytest on these files; if it does not finish, run pytest on each file separately."""
     names = {os.path.abspath(name): name for name in files}  # noqa: PTH100 - links stay links
-    regular = [name for name in names if not _explain_unusable(name)]
+    unusable = {name: reason for name in names if (reason := _explain_unusable(name))}
+    regular = [name for name in names if name not in unusable]
     with tempfile.TemporaryDirectory(prefix="fleet-policies-") as folder:
         Path(folder, FACTS).write_text(json.dumps(facts), encoding="utf-8")
         runs = [_run_pytest(regular, folder)] if regular else []
         if len(regular) > 1 and not runs[0].is_whole:
             # A file that exits or hangs must not hide the results of the others.
             runs = [_run_pytest([name], folder) for name in regular]
-    others = (_broken(name, reason) for name in names if (reason := _explain_unusable(name)))
+    others = (_broken(name, reason) for name, reason in unusable.items())
     found = [*(test for run in runs for test in run.tests), *others]
     tests = sorted((each.altered(file=names[each.file]) for each in found), key=attrgetter("file"))
     return PolicyRun(tests, "".join(run.output for run in runs))

@@ -85,7 +85,7 @@ class Case:
         The second number counts those of higher priority. Requests that fit none of its pools do
         not count. A request that gets no machine before fleet.yaml changes is not in the line.
         """
-        zero = {pool.pool for pool in self.plan.pools if not pool.max}
+        zero = self.plan.zero_pools
         requests = sorted(
             each
             for queue, demand in self.world.demands()

@@ -250,7 +250,7 @@ def _find_stopped(
     """
     unserved = (*base.plan.unserved, *base.above_budget)
     before = {key: each.cause for each in unserved for key in each.requests}
-    zero = frozenset(pool.pool for pool in head.plan.pools if not pool.max)
+    zero = head.plan.zero_pools
     seen: set[str] = set()
     counts = Counter[tuple[str, Path, bool]]()
     causes: dict[tuple[int, int], tuple[bool, tuple[str, Path, bool]]] = {}

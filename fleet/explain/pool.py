@@ -55,7 +55,7 @@ def _explain_fewer(case: Case, verdict: PoolVerdict, least: int) -> ExplainedRea
     workers: Path = ("pools", name, "workers")
     less = [Edit((*workers, "max"), fewer), Edit((*workers, "min"), min(least, fewer))]
     without = Replans().run("fewer", lambda: (apply_edits(case.fleet, less), case.world))
-    still = {key for s in without.plan.signatures for key in served_by(s)} if without else set()
+    still = without.served if without else frozenset()
     if lost := [key for s in plan.signatures for key in served_by(s) if key not in still]:
         return ExplainedReason(because=answers.explain_lost(fewer, lost), path=(*workers, "max"))
     if fewer < least:

@@ -202,9 +202,8 @@ def remedy_of(
 ) -> Remedy:
     """Return edits as a suggestion, with their side effects in the run after them."""
     fleet = run.fleet
-    still = {name for signature in after.plan.signatures for name in served_by(signature)}
     before = (name for signature in run.plan.signatures for name in served_by(signature))
-    harms = tuple(name for name in before if name not in still)
+    harms = tuple(name for name in before if name not in after.served)
     # A larger pool that the request does not fit helps, because other requests move there.
     asked = asked_by(fleet, run.signatures[key])
     sizes = [str(edit.path[1]) for edit in edits if edit.path[::2] == ("pools", "workers")]

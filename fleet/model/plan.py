@@ -830,6 +830,11 @@ class Plan(Value):
         return not any("cost" in pool.not_known for pool in self.pools)
 
     @property
+    def zero_pools(self) -> frozenset[str]:
+        """Return the pools whose `workers.max` is 0."""
+        return frozenset(pool.pool for pool in self.pools if not pool.max)
+
+    @property
     def is_refused(self) -> bool:
         """Return whether a guard refuses an action."""
         return any(guard.result == "refused" for guard in self.guards)

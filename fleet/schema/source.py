@@ -320,7 +320,7 @@ LIMIT = 5_000_000
 
 
 def _escape(path: str) -> str:
-    """Return a pattern that matches only this path."""
+    """Return a pattern that matches only this path (no import of `glob`, which reads folders)."""
     return re.sub(r"([*?[])", r"[\1]", path)
 
 
