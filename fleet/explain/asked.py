@@ -4,18 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from math import inf
 
-from fleet.explain.case import Case
+from fleet.explain.case import Case, PlaceInLine
 from fleet.explain.options import mark_chosen
 from fleet.explain.tags import enforcer_of_limit
 from fleet.explain.turns import LimitTurn
 from fleet.explain.values import ExplainedReason, GivenRule
 from fleet.model.decisions import MISMATCHES, Code, Decision, NoMachineReason, Served, Unfit
-from fleet.model.facts import Demand, PlaceFacts, Request, Unknown
+from fleet.model.facts import PlaceFacts, Request, Unknown
 from fleet.model.plan import Signature, Unserved
 from fleet.planner.demand import Drops, judge_of
-from fleet.planner.fitting import asked_by
 from fleet.planner.inventory import PoolInventory
 from fleet.schema.findings import listed
 from fleet.schema.model import TicketQueue
@@ -88,11 +86,7 @@ class Asked:
         if any(each.code is Unfit.IMAGE_UNPROVEN for each in unserved.decisions):
             return True
         case, signature = self.case, self.signature
-        asked = asked_by(case.fleet, signature)
-        demand = case.world.queues[signature.queue].demand
-        if isinstance(demand, Demand) and not demand.stored:
-            later = Drops(case.fleet, case.world.time).within(signature.required, inf)
-            asked = asked._replace(dropped=asked.dropped | later)
+        asked = case.asks_later(signature)
         return any(case.decider.fits(asked, name) for name in case.fleet.pools) or any(
             signature.queue in queues and asked.fits(offer) for queues, offer, _ in case.classes
         )
@@ -126,9 +120,9 @@ class Asked:
         return turn if turn is None or turn.first else self.case.assumed_turns.get(self.key, turn)
 
     @property
-    def ahead(self) -> tuple[int, int] | None:
-        """Return the numbers of `Case.line` for the request; None if no pool fits."""
-        return self.case.line.get(self.key) if self.signature.pools else None
+    def ahead(self) -> PlaceInLine | None:
+        """Return the place of the request in `Case.line`; None if no pool fits."""
+        return self.case.line.get(self.key)
 
     @cached_property
     def rules(self) -> tuple[GivenRule, ...]:

@@ -1,10 +1,12 @@
 """A run of `fleet apply`: its world and plan, and the values that several explanations use."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from math import inf
+from typing import NamedTuple
 
 from fleet.explain.given import GivenRules
 from fleet.explain.options import OptionFinder, way_of
@@ -14,7 +16,7 @@ from fleet.model.plan import Create, Plan, Signature, Unserved, WorkerVerdict
 from fleet.planner.costs import Way
 from fleet.planner.demand import Drops, ordered
 from fleet.planner.durations import USUAL
-from fleet.planner.fitting import FitDecider
+from fleet.planner.fitting import FitDecider, FitRequirements, asked_by
 from fleet.planner.forecast import Class, Forecast, forecast, list_postponed, registered_workers
 from fleet.planner.images import ImageChoice, choose_images
 from fleet.planner.inventory import PoolInventory, take_inventory
@@ -24,6 +26,16 @@ from fleet.schema.model import Fleet, WorldQueue
 from fleet.tagrules.names import names_of, package_of
 from fleet.tagrules.sources import Claim, Enforcement, Enforcer, enforcement_of, weakest
 from fleet.tagrules.vocabulary import tag_name
+
+
+class PlaceInLine(NamedTuple):
+    """The numbers of requests that are served before another one."""
+
+    ahead: int
+    higher: int
+    """Those of higher priority among them."""
+    pools: tuple[str, ...]
+    """The pools that all of them wait for."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +91,11 @@ class Case:
         return {}
 
     @cached_property
-    def line(self) -> dict[str, tuple[int, int]]:
-        """Map each request without a machine to the number of requests that are served first.
+    def line(self) -> dict[str, PlaceInLine]:
+        """Map each request without a machine to its place among those that are served first.
 
-        The second number counts those of higher priority. Requests that fit none of its pools do
-        not count. A request that gets no machine before fleet.yaml changes is not in the line.
+        Requests that fit none of its pools do not count. A request that gets no machine before
+        fleet.yaml changes is not in the line, unless it may later waive a tag (`otherwise`).
         """
         zero = self.plan.zero_pools
         requests = sorted(
@@ -92,17 +104,33 @@ class Case:
             for request in demand.requests
             for each in ordered(queue, request)
             if each.key in self.unserved and each.key in self.signatures
-            if not self.unserved[each.key].is_lasting(zero)
         )
-        found: dict[str, tuple[int, int]] = {}
+        found: dict[str, PlaceInLine] = {}
         counts: Counter[tuple[tuple[str, ...], int]] = Counter()
         for each in requests:
-            own = self.signatures[each.key]
-            rivals = [each for each in counts if not set(own.pools).isdisjoint(each[0])]
-            higher = sum(counts[each] for each in rivals if each[1] > own.priority)
-            found[each.key] = (sum(counts[each] for each in rivals), higher)
-            counts[own.pools, own.priority] += 1
+            own, is_lasting = self.signatures[each.key], self.unserved[each.key].is_lasting(zero)
+            pools = self._pools_later(own, zero) if is_lasting else own.pools
+            if pools:
+                rivals = [each for each in counts if not set(pools).isdisjoint(each[0])]
+                higher = sum(counts[each] for each in rivals if each[1] > own.priority)
+                ahead = sum(counts[each] for each in rivals)
+                found[each.key] = PlaceInLine(ahead, higher, pools)
+            # Until it may waive the tag, the request goes before no other one.
+            counts[own.pools, own.priority] += not is_lasting
         return found
+
+    def _pools_later(self, signature: Signature, zero: Collection[str]) -> tuple[str, ...]:
+        """Return the pools that fit only once a request has waived all tags that it may waive."""
+        asked, now = self.asks_later(signature), asked_by(self.fleet, signature)
+        names = sorted(self.fleet.pools.keys() - zero) if asked != now else ()
+        return tuple(name for name in names if self.decider.fits(asked, name))
+
+    def asks_later(self, signature: Signature) -> FitRequirements:
+        """Return the requirements of requests after they waived all tags that they may waive."""
+        asked, demand = asked_by(self.fleet, signature), self.world.queues[signature.queue].demand
+        if not isinstance(demand, Demand) or demand.stored:
+            return asked
+        return asked._replace(dropped=asked.dropped | self.drops.within(signature.required, inf))
 
     @cached_property
     def drops(self) -> Drops:

@@ -48,7 +48,7 @@ def answer_plainly(about: Asked, times: ExpectedTimes) -> Iterator[str]:
     else:
         yield from _explain_cause(about, about.unserved)
         if about.turn is None and about.ahead is not None:
-            yield words.describe_ahead(*about.ahead)
+            yield words.describe_ahead(about.ahead.ahead, about.ahead.higher)
         yield words.NEVER_STARTS if about.never else _explain_start(about, times)
 
 

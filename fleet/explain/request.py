@@ -206,7 +206,7 @@ def _request_facts(about: Asked, answer: Explanation) -> Iterator[str]:
     if request is not None and is_matched and (missing := missing_in_name(request)):
         yield answers.explain_nameless(missing)
     if about.turn and about.ahead is not None:
-        yield describe_place(about.ahead[0], signature.pools)
+        yield describe_place(about.ahead.ahead, about.ahead.pools)
     if answer.assumed:
         yield answers.ASSUMED
     for pool in case.plan.pools if not about.worker else ():

@@ -156,7 +156,7 @@ def _split_by_reason(
         brief, request = SERVED.get(group.verdict, why), about.request
         is_timed = (answer.expected or answer.assumed) and not answer.never
         if is_timed and key in case.line and key not in case.turns:
-            brief = describe_place(case.line[key][0], pools)
+            brief = describe_place(case.line[key].ahead, case.line[key].pools)
         alike["" if group.is_served else why].append(
             WaitingRequest(
                 key,

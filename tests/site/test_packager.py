@@ -212,6 +212,25 @@ def test_request_that_needs_an_edit_of_fleet_yaml_is_not_in_line() -> None:
     assert tells(read(page_of(files, 3)), "It is first in line")
 
 
+def test_request_at_maximum_0_is_in_line_for_the_pool_of_otherwise() -> None:
+    pools = {
+        "builders": a_pool(provider="desk", max=1),
+        "none": a_pool(provider="desk", max=0, provides=["wants_none"]),
+    }
+    tags = {"wants_none": {"otherwise": {"after": "3h", "drop": True}}}
+    requests = (
+        a_request(id="1", required=("wants_none",), priority=-1),
+        *(a_request(id=str(n)) for n in (2, 3)),
+    )
+    fleet = a_sim_fleet(pools=pools, tags=tags, durations={"any": "1h"})
+
+    files = a_site(fleet, a_sim_world(requests=requests))
+
+    assert tells(read(page_of(files, 1)), "1 build", "higher priority", "before it")
+    assert tells(files["-/status/requests/index.html"], "2nd in line for pool builders")
+    assert tells(read(page_of(files, 3)), "It is first in line")
+
+
 @cache
 def a_throttled_site() -> dict[str, str]:
     """Return pages of 6 requests for a pool of 4 machines, of which each run creates 1."""
