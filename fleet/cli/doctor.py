@@ -61,7 +61,7 @@ from fleet.schema.units import CommandSecret, EnvSecret, FileSecret, SecretRef, 
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import store_of
 from fleet.tagrules.export import describe_rules, has_own_rules, places_of
-from fleet.words.answers import describe_persons_order
+from fleet.words.answers import PERSONS_ORDER
 from fleet.words.images import describe_waiting
 from fleet.words.runs import describe_killed, explain_lost_store
 from fleet.words.waiting import NO_CONTACT
@@ -350,7 +350,7 @@ def _troubles(case: Case) -> Iterator[CheckResult]:
             continue
         said, fix = (each.said, each.fix)
         if each.by:  # a person's decision is no fault, so its end is no remedy
-            said, fix = describe_persons_order(said, each.by), ""
+            said, fix = PERSONS_ORDER(said=said, by=each.by), ""
         yield CheckResult(about=each.about, result="notice", said=said, fix=fix)
 
 

@@ -11,9 +11,7 @@ from fleet.explain.tags import WORDS, list_tags
 from fleet.explain.values import ExplainedReason, Explanation, Matches
 from fleet.explain.worker import explain_worker
 from fleet.planner.images import find_image_troubles, find_waiting
-from fleet.schema.findings import listed
 from fleet.schema.model import ExistingImage
-from fleet.schema.units import write_count
 from fleet.tagrules.allow import AllowList
 from fleet.tagrules.names import recorded_names
 from fleet.words import answers, notes
@@ -91,7 +89,7 @@ def _tag(case: Case, name: str) -> Iterator[Explanation]:
                 *(["on demand"] if each.on_demand else []),
                 *(["exclusive"] if each.exclusive else []),
                 *(f"at most {most} {per}" for per, most in sorted(each.limits.items())),
-                answers.describe_asking(write_count(count, "waiting request"), count),
+                answers.count_asking(count),
             ),
             reasons=tuple(
                 ExplainedReason(
@@ -119,7 +117,7 @@ def _rule(case: Case, name: str) -> Iterator[Explanation]:
         yield Explanation(
             kind="rule",
             name=key,
-            headline=answers.describe_rule(key, rule.match, only, listed(rule.ask)),
+            headline=answers.RULE(key=key, only=only, match=rule.match, asked=rule.ask),
             facts=tuple(f"{about}: {text}" for about, text in facts if text),
             reasons=(ExplainedReason(because=answers.ALLOWED, path=("powerful", nth)),),
             next_steps=(missing,) if missing else (),
@@ -128,7 +126,7 @@ def _rule(case: Case, name: str) -> Iterator[Explanation]:
         yield Explanation(
             kind="rule",
             name=name,
-            headline=answers.describe_check(name),
+            headline=answers.CHECK(name=name),
             next_steps=(f"`fleet help {name}` has its page",),
         )
 

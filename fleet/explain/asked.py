@@ -169,7 +169,7 @@ def _list_ticket_rules(about: Asked) -> Iterator[ExplainedReason]:
     for origin in judge_of(fleet, about.case.world).ask_of(request, NOTHING).origins:
         if origin.path:
             rule = f"{origin.path[0]}[{origin.path[1]}]"
-            because = answers.explain_ruled_tag(origin.tag, rule, origin.because)
+            because = answers.RULED_TAG(tag=origin.tag, rule=rule, origin=origin.because)
             yield ExplainedReason(because=because, path=origin.path, by="scheduler")
 
 
@@ -183,7 +183,7 @@ def _list_waived_tags(about: Asked) -> Iterator[ExplainedReason]:
     for tag, name, seconds in drops.delays(signature.required):
         after, until = write_duration(seconds), since + timedelta(seconds=seconds)
         because = (
-            answers.explain_stored_tag(tag, name, signature.queue)
+            answers.STORED_TAG(tag=tag, name=name, queue=signature.queue)
             if found[1].stored
             else answers.explain_waived_tag(tag, after, until, waived=tag in signature.dropped)
         )

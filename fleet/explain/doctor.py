@@ -10,7 +10,7 @@ from fleet.explain.case import Case
 from fleet.model.doctor import CheckResult, Machinery, NextStep, QueueWait, Summary, wrong
 from fleet.model.facts import Demand, Request, Unknown
 from fleet.schema.units import write_duration
-from fleet.words.answers import describe_unservable
+from fleet.words.answers import UNSERVABLE
 
 ABOUT_EXTRAS = "fleet, extras"
 """The subject of the finding on fleet's Python extras."""
@@ -98,7 +98,7 @@ def _unservable_requests(case: Case, queue: str) -> Iterator[CheckResult]:
         yield CheckResult(
             about=f"queue {queue}, requests",
             result="notice",
-            said=describe_unservable(_names(keys), because),
+            said=UNSERVABLE(requests=_names(keys), reason=because),
             fix=f"fleet explain request {keys[0]}",
         )
 

@@ -60,7 +60,7 @@ class GivenRules:
     def contacts(self, rules: tuple[GivenRule, ...], package: str) -> tuple[Contact, ...]:
         """Return the contact of the fleet, then those of the rules of a package."""
         own = {self._fleet.contact: words.FLEET} if self._fleet.contact else {}
-        about = words.describe_rule_contact(package)
+        about = words.RULE_CONTACT(package=package or "this build")
         others = {rule.contact: about for rule in rules if rule.contact}
         return tuple(
             Contact(name=name, about=text) for name, text in ({**own, **others, **own}).items()

@@ -16,9 +16,11 @@ from fleet.planner.fitting import asked_by
 from fleet.tagrules.names import package_of
 from fleet.words import answers
 from fleet.words import waiting as words
+from fleet.words.sentence import Sentence
 
 _ARCHITECTURES = (ARCHITECTURE, "arch_")
 """Beginnings of the tags of an architecture, at Debusine and at Copr."""
+_AFTER_WORK = {"starting": ", which is booting", "busy": ", when its present work ends"}
 
 
 class ExpectedTimes(NamedTuple):
@@ -32,52 +34,50 @@ class ExpectedTimes(NamedTuple):
 
 def answer_plainly(about: Asked, times: ExpectedTimes) -> Iterator[str]:
     """Yield the answer for the user of a request, in sentences."""
-    case = about.case
-    if about.worker:
-        state = case.verdicts[about.worker].state if about.worker in case.verdicts else ""
-        is_seen = about.worker in case.seen
-        yield words.describe_next(about.worker, state, about.without, is_seen=is_seen)
-        yield _describe_times(about, times, "", words.describe_assumption())
+    case, worker = about.case, about.worker
+    if worker:
+        state = case.verdicts[worker].state if worker in case.verdicts else ""
+        sentence = words.NEXT if worker in case.seen else words.UNSEEN
+        first = _AFTER_WORK.get(state, "")
+        yield sentence(worker=worker, first=first, without=about.without)
     elif about.machine:
         way = case.created.get(about.machine)
-        made = (way.type, way.pool) if way else ("", "")
-        yield words.describe_new(about.machine, *made, about.without)
-        yield _describe_times(about, times, "", words.describe_assumption())
+        machine = words.MACHINE_OF(type=way.type, pool=way.pool) if way else words.BEING_CREATED
+        yield words.NEW(worker=about.machine, machine=machine, without=about.without)
     elif about.unserved is None:
-        yield words.describe_reason(answers.NO_REASON)
+        yield words.REASON(reason=answers.NO_REASON)
+        return
     else:
         yield from _explain_cause(about, about.unserved)
         if about.turn is None and about.ahead is not None:
             yield words.describe_ahead(about.ahead.ahead, about.ahead.higher)
-        yield words.NEVER_STARTS if about.never else _explain_start(about, times)
+    yield words.NEVER_STARTS if about.never else _explain_start(about, times)
 
 
 def _explain_start(about: Asked, times: ExpectedTimes) -> str:
-    """State when a waiting request starts, and in place of which work."""
+    """State when a request starts, and in place of which work; or why the start is unknown."""
     case, turn, after = about.case, about.turn, ""
-    works = _find_untimed(about)
-    untimed = [_name_work(case, each) for each in works]
     if turn and turn.first and turn.first.end is not None:
         is_only = turn.works == (turn.first,) or turn.is_later
         after = words.THAT if is_only else _name_work(case, turn.first)
         earliest = case.world.time + timedelta(seconds=turn.first.end)
         if times.start is None and times.assumed is None:
-            return words.describe_earliest(earliest, after)
+            return words.NOT_BEFORE(start=earliest, after=after)
         if times.start not in (None, earliest):
             after = ""  # another machine has to be created first
-        if after == words.THAT and [_name_work(case, turn.first)] == untimed:
-            return _describe_times(about, times, after, words.describe_assumption([words.IT]))
-    standing = case.assumed.standing
-    ends = [standing[each.worker].free_in for each in works if each.worker in standing]
-    assumption = words.describe_assumption(untimed, _write_last(case, ends))
-    return _describe_times(about, times, after, assumption)
-
-
-def _describe_times(about: Asked, times: ExpectedTimes, after: str, assumption: str) -> str:
-    start = times.start or times.assumed
-    if start is None:
-        return words.describe_no_start(_explain_unknown_start(about))
-    return words.describe_start(start, after, times.end, "" if times.start else assumption)
+    if times.start:
+        return words.describe_start(times.start, after, times.end, "")
+    if times.assumed is None:
+        return words.NO_START(reason=_explain_unknown_start(about))
+    works = [] if about.machine else _find_untimed(about)
+    untimed = [_name_work(case, each) for each in works]
+    if turn and turn.first and after == words.THAT and [_name_work(case, turn.first)] == untimed:
+        assumption = words.describe_assumption([words.IT])
+    else:
+        standing = case.assumed.standing
+        ends = [standing[each.worker].free_in for each in works if each.worker in standing]
+        assumption = words.describe_assumption(untimed, _write_last(case, ends))
+    return words.describe_start(times.assumed, after, times.end, assumption)
 
 
 def _explain_unknown_start(about: Asked) -> str:
@@ -126,15 +126,16 @@ def describe_needs(about: Asked) -> str:
     required = about.signature.required
     task = (about.request.task or "") if about.request else ""
     given = sorted({tag for rule in about.rules for tag in rule.ask if tag in required})
-    own = next(filter(None, map(_read_architecture, required)), "")
     classes = {tag for tag in required if tag.startswith(words.CLASS)}
-    return words.describe_needs(task, own, given, sorted(classes - {*given}))
+    return words.describe_needs(
+        task, _read_architecture(required), given, sorted(classes - {*given})
+    )
 
 
-def _read_architecture(tag: str) -> str:
-    """Return the architecture that a tag names; empty if it names none."""
-    begin = next((each for each in _ARCHITECTURES if tag.startswith(each)), tag)
-    return tag.removeprefix(begin)
+def _read_architecture(tags: Sequence[str]) -> str:
+    """Return the first architecture that tags name; empty if they name none."""
+    pairs = ((tag, begin) for tag in tags for begin in _ARCHITECTURES if tag.startswith(begin))
+    return next((tag.removeprefix(begin) for tag, begin in pairs if tag != begin), "")
 
 
 def _explain_cause(about: Asked, unserved: Unserved) -> Iterator[str]:
@@ -143,20 +144,20 @@ def _explain_cause(about: Asked, unserved: Unserved) -> Iterator[str]:
     if about.never:
         provided = (case.decider.offers[name].provides for name in case.fleet.pools)
         missing = sorted(frozenset(about.signature.required).difference(*provided))
-        architecture = next(filter(None, map(_read_architecture, missing)), "")
-        yield (
-            words.describe_missing(missing, architecture)
-            if missing
-            else words.describe_never(unserved.because)
-        )
+        if architecture := _read_architecture(missing):
+            yield words.NO_ARCHITECTURE(architecture=architecture)
+        elif missing:
+            yield words.NO_TAGS(tags=missing)
+        else:
+            yield words.NEVER_RUNS(reason=unserved.because)
     elif about.blind:
-        yield words.describe_unread(about.unread)
+        yield words.UNREAD(sources=about.unread)
         yield words.REPAIR_FIRST
     elif turn := about.turn:
         yield from _explain_limit(case, turn)
         for each in () if turn.is_alone else unserved.decisions:
             if each.code not in ENDING and each.message:
-                yield words.describe_other(each.subject, each.message)
+                yield words.ALSO(pools=each.subject, reason=each.message)
     else:
         yield _explain_block(case, unserved)
 
@@ -172,51 +173,53 @@ def _explain_limit(case: Case, turn: LimitTurn) -> Iterator[str]:
         unknown = turn.works[len(turn.use.workers[0]) : turn.use.taken]
     who = (turn.use.who or "").strip() if payer else ""
     yield words.describe_wait_for(payer, who, len(known)) if known else words.WAITS_FOR_UNKNOWN
-    powerful = any(limit.tag in rule.ask for rule in case.fleet.powerful)
-    machine = words.describe_machine(limit.tag or limit.desk, is_powerful=powerful)
+    is_powerful = any(limit.tag in rule.ask for rule in case.fleet.powerful)
+    kind = "powerful" if is_powerful else (limit.tag or limit.desk).removeprefix(words.CLASS)
     named, strange = ([_name_work(case, each) for each in works] for works in (known, unknown))
     begin = ""
     if len(known) == 1 and not known[0].is_running:
         at = case.expected_start(known[0].work) or case.assumed_start(known[0].work)
         begin = words.write_later(at, case.world.time) if at else ""
-    yield words.describe_counted(payer, who, limit.most, machine, (named, strange, begin))
+    works = (named, strange, begin)
+    yield words.describe_counted(payer, who, limit.most, f"{kind} machine", works)
 
 
 def _name_work(case: Case, work: CountedWork) -> str:
-    if work.is_running:
-        worker = case.workers.get(work.worker)
-        package = (worker.work.package if worker and worker.work else "") or words.REQUEST
-        build = words.name_build(package, work.work) if work.work else ""
-        return words.name_running(build, work.worker)
-    found = case.find(work.work)
-    return words.name_build(package_of(found[0]) if found else "", work.work)
+    if not work.is_running:
+        found = case.find(work.work)
+        return words.name_build(package_of(found[0]) if found else "", work.work)
+    if not work.work:
+        return words.WORK_OF(worker=work.worker)
+    worker = case.workers.get(work.worker)
+    package = (worker.work.package if worker and worker.work else "") or words.REQUEST
+    return words.RUNNING(build=words.name_build(package, work.work), worker=work.worker)
 
 
 def _explain_block(case: Case, unserved: Unserved) -> str:
     """Explain the first constraint that stops a request in a pool that fits."""
     first = next((each for each in unserved.blocked if each.path == unserved.path), None)
     first = first or next(iter(unserved.blocked), None)
-    if first is None:
-        return words.describe_reason(unserved.because)
     codes = {pool: each.code for each in unserved.decisions for pool in each.subject}
-    match codes.get(first.pool):
-        case NoMachineReason.AT_MAX:
-            pool = next(each for each in case.plan.pools if each.pool == first.pool)
-            return words.describe_taken(first.pool, pool.max, _count_machines(case, first.pool))
-        case NoMachineReason.GUARD if unserved.path == CREATE_LIMIT:
-            return words.describe_postponed(first.pool, _count_machines(case, first.pool))
-        case NoMachineReason.GUARD:
-            return words.describe_guard(first.because)
-        case NoMachineReason.CLOSED:
+    match codes.get(first.pool) if first else None:
+        case NoMachineReason.AT_MAX if first:
+            return _explain_growth(case, first.pool, words.TAKEN)
+        case NoMachineReason.GUARD if first and unserved.path == CREATE_LIMIT:
+            return _explain_growth(case, first.pool, words.POSTPONED)
+        case NoMachineReason.GUARD if first:
+            return words.HELD_BACK(reason=first.because)
+        case NoMachineReason.CLOSED if first:
             return words.describe_pool_closed(first.because)
-    return words.describe_reason(unserved.because)
+    return words.REASON(reason=unserved.because)
 
 
-def _count_machines(case: Case, name: str) -> words.MachineCounts:
-    """Count the machines of a pool that are ready, starting, planned, and postponed."""
+def _explain_growth(case: Case, name: str, sentence: Sentence) -> str:
+    """State how many machines of a pool are ready, starting, planned, and postponed."""
     pool = next(each for each in case.plan.pools if each.pool == name)
+    if not pool.max:
+        return words.NO_MACHINES(pool=name)
     standing = case.forecast.standing
     later = [standing.get(each.worker) for each in case.postponed if each.pool == name]
-    ends = [worker.free_in if worker else None for worker in later]
-    ready, end = pool.machines - pool.starting, _write_last(case, ends)
-    return words.MachineCounts(ready, pool.starting, pool.create, len(later), end)
+    end = _write_last(case, [worker.free_in if worker else None for worker in later])
+    ready = pool.machines - pool.starting
+    counts = words.count_machines(ready, pool.starting, pool.create, len(later), end)
+    return sentence(pool=name, most=pool.max, counts=counts)

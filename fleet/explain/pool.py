@@ -13,7 +13,7 @@ from fleet.explain.what_if import Replans, served_by
 from fleet.model.plan import Plan, PoolVerdict
 from fleet.model.pool_limits import size_of
 from fleet.model.values import rate, rates
-from fleet.schema.findings import Path
+from fleet.schema.findings import Path, listed
 from fleet.schema.model import Pool, serves_queue
 from fleet.schema.units import write_count
 from fleet.tagrules.sources import pools_providing
@@ -39,7 +39,9 @@ def explain_pool(case: Case, name: str) -> Explanation | None:
     return Explanation(
         kind="pool",
         name=name,
-        headline=answers.describe_pool_size(name, wanted, verdict.max, verdict.because),
+        headline=answers.POOL_SIZE(
+            pool=name, wanted=wanted, most=verdict.max, reason=verdict.because
+        ),
         facts=(
             *_describe(plan, verdict, blind),
             *enforcement_facts(fleet.tags, case.enforcement, tags, served),
@@ -59,15 +61,17 @@ def _explain_fewer(case: Case, verdict: PoolVerdict, least: int) -> ExplainedRea
     if lost := [key for s in plan.signatures for key in served_by(s) if key not in still]:
         return ExplainedReason(because=answers.explain_lost(fewer, lost), path=(*workers, "max"))
     if fewer < least:
-        return ExplainedReason(because=answers.explain_least(fewer, least), path=(*workers, "min"))
+        return ExplainedReason(
+            because=answers.LEAST(fewer=fewer, least=least), path=(*workers, "min")
+        )
     held = {action.worker for action in plan.withheld if action.action != "create"}
     own = [each for each in plan.workers if each.pool == name]
     kept = [e for e in own if e.verdict in ("keep", "create") and not e.inactive]
     kept += [each for each in own if each.worker in held]
     last = next((each for each in kept if each.state != "busy"), kept[-1] if kept else None)
     if last is None:
-        return ExplainedReason(because=answers.explain_leaving(fewer), path=workers)
-    because = answers.explain_kept(fewer, last.worker, last.because)
+        return ExplainedReason(because=answers.LEAVING(fewer=fewer), path=workers)
+    because = answers.KEPT(fewer=fewer, worker=last.worker, reason=last.because)
     return ExplainedReason(because=because, path=workers)
 
 
@@ -84,11 +88,11 @@ def _explain_more(
                 stopped[blocked.path] = (count, blocked.because)
     queues = [queue for queue in case.fleet.queues if serves_queue(pool, queue)]
     for path, (count, why) in stopped.items():
-        because = answers.explain_stopped(more, count, why)
+        because = answers.STOPPED(more=more, waits=answers.count_waiting(count), reason=why)
         by = enforcer_of_limit(case.enforcement, path, queues)
         yield ExplainedReason(because=because, path=path, by=by)
     for why in blind:
-        yield ExplainedReason(because=answers.explain_blind(more, why))
+        yield ExplainedReason(because=answers.BLIND(more=more, reason=why))
     if not stopped and not blind:
         price = verdict.price if "price" not in verdict.not_known else Decimal(0)
         cost = f"{rate(price)} {plan.currency}/h" if price else ""
@@ -129,8 +133,15 @@ def _list_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:
         made = sum(worker in ours for worker in signature.by_create.values())
         used = sum(worker in ours for worker in signature.by_worker.values())
         if made or used:
-            of = signature.queue, signature.count, signature.priority, signature.required
-            yield ExplainedReason(because=answers.explain_group(*of, (used, made)))
+            because = answers.GROUP(
+                queue=signature.queue,
+                waits=answers.count_waiting(signature.count),
+                priority=signature.priority,
+                required=listed(signature.required) or "no tags",
+                used=used,
+                made=made,
+            )
+            yield ExplainedReason(because=because)
     for guard in plan.guards:
         if guard.pool == name and guard.result != "passed":
             yield ExplainedReason(because=guard.because, path=guard.path, by="capacity")

@@ -204,7 +204,7 @@ def _request_facts(about: Asked, answer: Explanation) -> Iterator[str]:
         isinstance(each, list) for each in case.fleet.durations.values()
     )
     if request is not None and is_matched and (missing := missing_in_name(request)):
-        yield answers.explain_nameless(missing)
+        yield answers.NAMELESS(missing=missing)
     if about.turn and about.ahead is not None:
         yield describe_place(about.ahead.ahead, about.ahead.pools)
     if answer.assumed:

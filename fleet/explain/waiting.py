@@ -25,7 +25,7 @@ from fleet.explain.what_if import Replans
 from fleet.model.plan import Signature
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.names import package_of
-from fleet.words.waiting import describe_place, describe_repair
+from fleet.words.waiting import REPAIR, describe_place
 
 MOST_EXPLAINED = 100
 """Maximum number of groups with and without a worker whose first request has the reason of each
@@ -122,7 +122,7 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
         remedies = find_remedies(case, key, replans)
         answer = explain_one(case, key, replans, remedies)
         steps = [step for step in answer.next_steps if step not in (ENDED, FIRST_READ)]
-        steps += map(describe_repair, Asked(case, key).unknown)
+        steps += [REPAIR(reason=reason) for reason in Asked(case, key).unknown]
         explained[key] = answer.altered(next_steps=tuple(steps))
         replans.begin(fair)
         found[key] = find_helps(case, group.keys, remedies, replans)

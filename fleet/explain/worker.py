@@ -133,24 +133,25 @@ def _list_changes(
             yield ExplainedReason(because=unknown, path=("durations",))
         else:
             done = world.time + timedelta(seconds=left)
-            yield ExplainedReason(because=answers.explain_work_end(done))
+            yield ExplainedReason(because=answers.WORK_END(end=done))
     for limit in limits_of(life, "boot"):
         if life.boots_since and life.pool and (failed := limit.until(life)):
-            because = answers.explain_boot(boot_of(life.pool).ready_at(life.boots_since), failed)
+            because = answers.BOOT(up=boot_of(life.pool).ready_at(life.boots_since), failed=failed)
             yield ExplainedReason(because=because, path=(*path, limit.key[0]))
     if life.idle_since is not None and verdict.reason is not Reason.PAID_FOR:
         limit = idle_limit(life)
         over = limit.until(life) or world.time
-        because = answers.explain_idle_end(
-            ".".join(limit.key), limit.stated, over, past=over <= world.time
-        )
+        sentence = answers.IDLE_ENDED if over <= world.time else answers.IDLE_END
+        because = sentence(key=".".join(limit.key), stated=limit.stated, end=over)
         yield ExplainedReason(because=because, path=(*path, *limit.key))
     for limit in limits_of(life, "age"):
         if old := limit.until(life):
-            because = answers.explain_age_end(limit.key[-1], limit.stated, old)
+            because = answers.AGE_END(key=limit.key[-1], stated=limit.stated, end=old)
             yield ExplainedReason(because=because, path=(*path, *limit.key))
     for limit in limits_of(life, "uses") if worker else ():
-        because = answers.explain_uses_end(limit.most, life.uses)
+        because = answers.USES_END(
+            most=limit.most, finished="unknown" if life.uses is None else life.uses
+        )
         yield ExplainedReason(because=because, path=(*path, *limit.key))
 
 
@@ -189,12 +190,12 @@ def _list_next(plan: Plan, verdict: WorkerVerdict) -> Iterator[str]:
     holds = (each for each in plan.orders if isinstance(each, Hold) and each.machine == name)
     hold = next(holds, None)
     if hold is not None and hold.by != FLEET:
-        yield answers.await_hold(hold.machine, hold.by, hold.until)
+        yield answers.HOLD(machine=hold.machine, by=hold.by, until=hold.until)
         return
     if hold is not None or verdict.reason is Reason.NEVER_REGISTERED:
-        yield answers.read_console(name)
+        yield answers.CONSOLE(machine=name)
     if hold is not None:
-        yield answers.end_own_hold(hold.machine, hold.until)
+        yield answers.OWN_HOLD(machine=hold.machine, until=hold.until)
     elif verdict.state == "missing":
         yield f"look for it at its provider; if it is gone: `fleet machine forget {name}`"
     elif verdict.state == "unrecorded" and is_kept and verdict.reason is not Reason.ORPHAN:

@@ -28,6 +28,7 @@ from fleet.planner.fitting import FitRequirements, asked_by
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.schema.model import Fleet, serves_queue
+from fleet.schema.units import write_duration
 from fleet.tagrules.offers import Matcher, Offer, offer_of_pool, offer_of_worker
 from fleet.words import answers
 from fleet.words.limits import explain_no_room
@@ -163,7 +164,7 @@ class _Schedule:
     def start(self, found: Forecast, request: Ordered, name: str) -> None:
         """Start a request on a worker when the worker is free."""
         if name not in self._standing:
-            found.leave(request.key, answers.explain_unseen_worker(name))
+            found.leave(request.key, answers.UNSEEN_WORKER(worker=name))
         elif name not in self.free:
             found.leave_untimed(request.key)
         else:
@@ -286,7 +287,7 @@ def _drop_partial_queues(plan: Plan, found: Forecast) -> None:
     for key in [key for key in found.starts if key.partition("/")[0] in sampled]:
         turn = found.starts.pop(key)
         del found.workers[key]
-        found.leave(key, answers.explain_sampled_turn(turn))
+        found.leave(key, answers.SAMPLED_TURN(wait=write_duration(turn)))
 
 
 def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] | None:

@@ -150,7 +150,7 @@ def _reasons(shown: Shown, group: WaitingGroup, *, is_brief: bool) -> Iterator[L
 
 def _name(shown: Shown, request: WaitingRequest) -> StyledText:
     """Return the package, id and user of a request, with a link to its page."""
-    name = sentences.name_request(request.package, request.key, request.user)
+    name = sentences.name_build(request.package, request.key, request.user)
     return StyledText(name, target=shown.addresses.of_request(request.key))
 
 
@@ -261,7 +261,7 @@ def _request(
         line(StyledText(each.name, target=contact_link(each.name)), f": {each.about}")
         for each in answer.contacts
     ]
-    nobody = line(sentences.describe_no_contact(shown.status.fleet))
+    nobody = line(sentences.MAINTAINERS(fleet=shown.status.fleet))
     about = quiet("Estimate: the price of the machine until it is deleted, idle time included.")
     # Only the page of the first request lists the others, so that pages stay small.
     others = group.requests[1:] if answer.reasons and not answer.like else ()
@@ -414,9 +414,9 @@ def _running(shown: Shown) -> Iterator[BuildRow]:
     """Yield the running builds."""
     now, pages = shown.plan.time, shown.addresses.by_worker
     for each in shown.waits.running:
-        end = words.brief_time(each.end, now)
-        runs = sentences.describe_running(each.worker, words.since(each.since, now))
-        start = sentences.describe_end(end)
+        length = f" for {words.since(each.since, now)}" if each.since else ""
+        runs = sentences.RUNS(worker=each.worker, length=length)
+        start = sentences.DONE(end=words.brief_time(each.end, now))
         page = quoted(pages.get(each.worker, ""))
         yield BuildRow(each.key, each.package, each.user, page, start, "-", runs)
 
