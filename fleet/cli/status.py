@@ -11,7 +11,7 @@ from fleet.apply.satellites import connected
 from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag, option
 from fleet.clock import utc_now
 from fleet.errors import StoreFailed, StoreMissing, WrongUsage
-from fleet.explain.given import find_responsible
+from fleet.explain.case import Case
 from fleet.explain.worker import facts_of_workers
 from fleet.planner.assembly import judge_heartbeat
 from fleet.ports import Console
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.json:
         fleet, world = decision.config.fleet, decision.world
         facts = facts_of_workers(fleet, world)
-        console.out(status_to_json(plan, facts, find_responsible(fleet, world, plan)))
+        console.out(status_to_json(plan, facts, Case(fleet, world, plan).responsible))
     elif not (args.site or args.metrics):
         with suppress(StoreMissing, StoreFailed):  # the plan names the reason
             if store and (killed := store.killed_holder()):

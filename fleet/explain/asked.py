@@ -127,7 +127,7 @@ class Asked:
     @cached_property
     def rules(self) -> tuple[GivenRule, ...]:
         """Return the rules of the allow-list that apply to the request."""
-        return self.case.given.find(self.request) if self.request else ()
+        return self.case.rules_of(self.request) if self.request else ()
 
     @cached_property
     def places(self) -> tuple[PlaceFacts, ...]:

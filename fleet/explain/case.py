@@ -8,9 +8,9 @@ from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
-from fleet.explain.given import GivenRules
 from fleet.explain.options import OptionFinder, way_of
 from fleet.explain.turns import LimitTurn, find_turns
+from fleet.explain.values import GivenRule, Responsible
 from fleet.model.facts import Demand, Request, Worker, World
 from fleet.model.plan import Create, Plan, Signature, Unserved, WorkerVerdict
 from fleet.planner.costs import Way
@@ -23,6 +23,7 @@ from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.shortfall import Shortfalls
 from fleet.planner.units import UnitState
 from fleet.schema.model import Fleet, WorldQueue
+from fleet.tagrules.allow import AllowList
 from fleet.tagrules.names import names_of, package_of
 from fleet.tagrules.sources import Claim, Enforcement, Enforcer, enforcement_of, weakest
 from fleet.tagrules.vocabulary import tag_name
@@ -64,11 +65,17 @@ class Case:
 
     def named(self, name: str) -> list[str]:
         """Return the request with this id, or else all requests of the package with this name."""
+        names_by: tuple[Callable[[str], Collection[str]], ...] = (
+            lambda key: (key,),
+            lambda key: (key.partition("/")[2],),
+            lambda key: [key[:-2], key[:-2].partition("/")[2]] if key.endswith("#1") else (),
+            lambda key: (
+                (package_of(found[0]), *names_of(found[0])) if (found := self.find(key)) else ()
+            ),
+        )
         keys = [key for signature in self.plan.signatures for key in signature.requests]
-        for is_meant in _IDS:
-            if meant := [key for key in keys if is_meant(key, name)]:
-                return meant
-        return [key for key in keys if (found := self.find(key)) and _is_about(found[0], name)]
+        meant = ([key for key in keys if name in names(key)] for names in names_by)
+        return next(filter(None, meant), []) if name else []
 
     @cached_property
     def signatures(self) -> dict[str, Signature]:
@@ -158,9 +165,32 @@ class Case:
         return OptionFinder(self.fleet, self.world)
 
     @cached_property
-    def given(self) -> GivenRules:
-        """Return the finder of the allow-list rules that apply to builds."""
-        return GivenRules(self.fleet, self.world.time.date())
+    def _allowed(self) -> AllowList | None:
+        return AllowList(self.fleet, self.world.time.date()) if self.fleet.powerful else None
+
+    def rules_of(self, request: Request) -> tuple[GivenRule, ...]:
+        """Return the allow-list rules that apply to a request, in the order of fleet.yaml."""
+        matches = self._allowed.rules_for(request) if self._allowed else ()
+        return tuple(
+            GivenRule(
+                path=("powerful", index),
+                match=rule.match,
+                ask=tuple(rule.ask),
+                reason=rule.reason or "",
+                contact=rule.contact or "",
+            )
+            for index, rule in {match.index: match.rule for match in matches}.items()
+        )
+
+    @property
+    def responsible(self) -> Responsible:
+        """Return the contact of the fleet, and the rules that apply to its waiting requests."""
+        rules = {}
+        for signature in self.plan.signatures if self.fleet.powerful else ():
+            requests = (found[0] for key in signature.requests if (found := self.find(key)))
+            given = {rule.path: rule for each in requests for rule in self.rules_of(each)}
+            rules[signature.id] = tuple(given[path] for path in sorted(given))
+        return Responsible(self.fleet.contact or "", rules)
 
     @cached_property
     def forecast(self) -> Forecast:
@@ -269,20 +299,3 @@ class Case:
         ]
         # The queue itself enforces tags that fleet.yaml neither declares nor provides.
         return weakest(found) or "scheduler"
-
-
-def _is_first_of(key: str, name: str) -> bool:
-    whole = key.removesuffix("#1")
-    return whole != key and name in (whole, whole.partition("/")[2])
-
-
-def _is_about(request: Request, name: str) -> bool:
-    return bool(name) and name in (package_of(request), *names_of(request))
-
-
-_IDS: tuple[Callable[[str, str], bool], ...] = (
-    str.__eq__,
-    lambda key, name: key.partition("/")[2] == name,
-    _is_first_of,
-)
-"""Tests whether a request has a name, in this order: `queue/id`, id, id of a group."""

@@ -12,18 +12,18 @@ from fleet.explain.plain import ExpectedTimes, answer_plainly, describe_needs, n
 from fleet.explain.tags import enforcement_facts
 from fleet.explain.troubles import list_freeze_ends, list_retries
 from fleet.explain.unblock import MOST_SHOWN, Remedy, find_remedies
-from fleet.explain.values import AwaitedEvent, EachRequest, Explanation, Suggestion
+from fleet.explain.values import AwaitedEvent, Contact, EachRequest, Explanation, Suggestion
 from fleet.explain.waits import find_first_wait
 from fleet.explain.what_if import MOST_PLANS, Replans, count_plans, is_served
 from fleet.model.decisions import NoMachineReason, Unfit
 from fleet.model.facts import PlaceFacts
-from fleet.model.plan import Signature, Unserved
+from fleet.model.plan import Signature
 from fleet.schema.findings import Path, listed, yaml_key
 from fleet.schema.units import write_time
 from fleet.tagrules.export import describe_rules
 from fleet.tagrules.names import missing_in_name, package_of
 from fleet.words import answers
-from fleet.words.waiting import describe_place
+from fleet.words.waiting import FLEET, RULE_CONTACT, describe_place
 
 FIRST_READ = "repair first what fleet cannot read: it creates no machine there until then"
 ENDED = "no change found within the search limit; the queue is large"
@@ -44,10 +44,6 @@ SERVED = {
 """Groups of served requests, and the text for each request in the list of all builds."""
 
 
-_StartAndEnd = tuple[datetime | None, datetime | None]
-"""The expected start of a request, and its end if it is known by then."""
-
-
 class OutcomeGroup(NamedTuple):
     """Requests with equal tags and the same outcome, in service order."""
 
@@ -64,24 +60,17 @@ class OutcomeGroup(NamedTuple):
 
 def by_outcome(case: Case) -> Iterator[OutcomeGroup]:
     """Yield each group of requests with equal tags and outcome."""
-    order = [*SERVED]
     for signature in case.plan.signatures:
-        verdicts = {key: _verdict(case, signature, key) for key in signature.requests}
-        for verdict in sorted(
-            dict.fromkeys(verdicts.values()),
-            key=lambda each: order.index(each) if each in SERVED else len(order),
-        ):
-            keys = [key for key in verdicts if verdicts[key] == verdict]
-            yield OutcomeGroup(signature, verdict, keys)
-
-
-def _verdict(case: Case, signature: Signature, key: str) -> str:
-    if key in signature.by_worker:
-        return BY_WORKER if signature.by_worker[key] in case.seen else BY_UNSEEN
-    if key in signature.by_create:
-        return BY_CREATE
-    unserved = case.unserved.get(key)
-    return unserved.because if unserved else "no reason recorded"
+        found: dict[str, list[str]] = {verdict: [] for verdict in SERVED}
+        for key in signature.requests:
+            unserved = case.unserved.get(key)
+            verdict = unserved.because if unserved else answers.NO_REASON
+            if key in signature.by_worker:
+                verdict = BY_WORKER if signature.by_worker[key] in case.seen else BY_UNSEEN
+            elif key in signature.by_create:
+                verdict = BY_CREATE
+            found.setdefault(verdict, []).append(key)
+        yield from (OutcomeGroup(signature, *each) for each in found.items() if each[1])
 
 
 def explain_one(case: Case, key: str, replans: Replans, remedies: Sequence[Remedy]) -> Explanation:
@@ -89,16 +78,15 @@ def explain_one(case: Case, key: str, replans: Replans, remedies: Sequence[Remed
     about = Asked(case, key)
     suggestions = [remedy.suggestion for remedy in remedies]
     waits = [each.wait for each in suggestions if each.wait and not _has_edits(each)]
-    start = _find_earliest(case, key, waits)
     enforced = enforcement_facts(
         case.fleet.tags, case.enforcement, about.signature.required, (about.signature.queue,)
     )
-    answer = _answer(about, start, about.places)
+    answer = _answer(about, waits, about.places)
     return answer.altered(
         facts=(*_request_facts(about, answer), *enforced),
         reasons=tuple(reasons_of(about)),
         next_steps=tuple(_list_steps(about, remedies, replans)),
-        suggestions=tuple(_note_earlier_worker(each, start[0]) for each in suggestions),
+        suggestions=tuple(_note_earlier_worker(each, answer.expected) for each in suggestions),
         places=about.places,
     )
 
@@ -115,9 +103,8 @@ def explain_like(
     about = Asked(case, key)
     known = about.places if places is None else tuple(places)
     wait = find_first_wait(case, key, replans)
-    return _answer(about, _find_earliest(case, key, [wait] if wait else []), known).altered(
-        next_steps=first.next_steps, places=known, like=first.name
-    )
+    answer = _answer(about, [wait] if wait else [], known)
+    return answer.altered(next_steps=first.next_steps, places=known, like=first.name)
 
 
 def explain_requests(
@@ -155,10 +142,15 @@ def explain_every(case: Case, *, most: int = MOST_REPLANS) -> EachRequest:
     return EachRequest(fleet=case.fleet.fleet, requests=requests)
 
 
-def _answer(about: Asked, start: _StartAndEnd, places: Sequence[PlaceFacts]) -> Explanation:
+def _answer(
+    about: Asked, waits: Iterable[AwaitedEvent], places: Sequence[PlaceFacts]
+) -> Explanation:
     """Return the own answer of a request: times, rules, contacts and sentences."""
-    case, key, request = about.case, about.key, about.request
-    times = _expect_times(about, start, places)
+    case, key, fleet = about.case, about.key, about.case.fleet
+    times = _expect_times(about, waits, places)
+    package = (about.request and package_of(about.request)) or "this build"
+    own = {fleet.contact: FLEET} if fleet.contact else {}
+    asked = {each.contact: RULE_CONTACT(package=package) for each in about.rules if each.contact}
     paths = about.unserved.paths if about.unserved else ()
     turn = case.turns.get(key)
     path: Path = turn.use.limit.path if turn else next(iter(paths), ())
@@ -175,8 +167,8 @@ def _answer(about: Asked, start: _StartAndEnd, places: Sequence[PlaceFacts]) -> 
         path=() if about.never or about.blind else path,
         needs=describe_needs(about),
         rules=about.rules,
-        contacts=case.given.contacts(about.rules, package_of(request) if request else ""),
-        currency=case.fleet.money.currency,
+        contacts=tuple(Contact(name=k, about=text) for k, text in (own | asked | own).items()),
+        currency=fleet.money.currency,
     )
 
 
@@ -217,24 +209,20 @@ def _request_facts(about: Asked, answer: Explanation) -> Iterator[str]:
             yield f"rules of {verdict.queue}, {verdict.place}: {describe_rules(verdict)}"
 
 
-def _find_earliest(case: Case, key: str, waits: Iterable[AwaitedEvent]) -> _StartAndEnd:
+def _expect_times(
+    about: Asked, waits: Iterable[AwaitedEvent], places: Sequence[PlaceFacts]
+) -> ExpectedTimes:
     """Return the earliest expected start of a request, even after a wait, with its end then."""
-    times: list[_StartAndEnd] = [(case.forecast.start_of(key), case.forecast.end_of(key))]
+    case, key, found = about.case, about.key, about.case.forecast
+    times = [(found.start_of(key), found.end_of(key))]
     times += [(w.start if w.runs or w.start else w.until, w.end) for w in waits]
     known = [(start, end) for start, end in times if start is not None]
     # A wait that a plan checks is better than the turn at a limit.
-    return min(known, key=lambda each: each[0], default=(case.expected_start(key), None))
-
-
-def _expect_times(
-    about: Asked, times: _StartAndEnd, places: Sequence[PlaceFacts]
-) -> ExpectedTimes:
-    """Return the start and the end of a request that starts at a time; None: unknown."""
-    case, key, (start, end) = about.case, about.key, times
+    start, end = min(known, key=lambda each: each[0], default=(case.expected_start(key), None))
     if start and end:
         return ExpectedTimes(start, None, end)
     assumed = None if start else case.assumed_start(key)
-    turn, found, begin = case.turns.get(key), case.forecast, start or assumed
+    turn, begin = case.turns.get(key), start or assumed
     if key in found.starts and key in found.ends:
         seconds: int | None = found.ends[key] - found.starts[key]
     elif turn and turn.first and turn.first.end is not None and turn.end is not None:
@@ -268,7 +256,18 @@ def _list_steps(about: Asked, remedies: Sequence[Remedy], replans: Replans) -> I
     if unserved is None:
         yield _await_worker(about, replans)
         return
-    steps = [*_list_ends(about, unserved)]
+    plan, stopped = about.case.plan, {(each.pool, each.path) for each in unserved.blocked}
+    closed = [each for each in unserved.blocked if each.code in ("closed", "guard")]
+    steps = [
+        f"resolve the guard's refusal: {guard.way_out}"
+        for guard in plan.guards
+        if guard.result == "refused" and guard.path in unserved.paths and guard.way_out
+        # Guards of several pools may share one key of fleet.yaml.
+        if guard.pool is None or (guard.pool, guard.path) in stopped
+    ]
+    # How and when freezes and failed creations end
+    steps += list_freeze_ends(plan, [each.pool for each in closed], ("creates",))
+    steps += [*list_retries(plan, (each.until for each in closed))][:1]
     if not any(edit.path[0] == "lookups" for each in remedies for edit in each.edits):
         paths = find_missing_entries(about.case, about.key)
         steps += [f"set {yaml_key(path)}: {path[2]} is unknown without it" for path in paths]
@@ -308,16 +307,3 @@ def _await_worker(about: Asked, replans: Replans) -> str:
     first = {"starting": "once it has booted, ", "busy": "once it is idle, "}
     when = first.get(verdict.state, "") if verdict else ""
     return f"nothing to do: {when}the queue assigns the request to a free worker that fits"
-
-
-def _list_ends(about: Asked, unserved: Unserved) -> Iterator[str]:
-    """Yield how and when refusals of guards, freezes and failed creations end."""
-    plan, stopped = about.case.plan, {(each.pool, each.path) for each in unserved.blocked}
-    for guard in plan.guards:
-        # Guards of several pools may share one key of fleet.yaml.
-        is_own = guard.pool is None or (guard.pool, guard.path) in stopped
-        if guard.result == "refused" and guard.path in unserved.paths and is_own and guard.way_out:
-            yield f"resolve the guard's refusal: {guard.way_out}"
-    closed = [each for each in unserved.blocked if each.code in ("closed", "guard")]
-    yield from list_freeze_ends(plan, [each.pool for each in closed], ("creates",))
-    yield from [*list_retries(plan, (each.until for each in closed))][:1]

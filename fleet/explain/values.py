@@ -1,6 +1,8 @@
 """Values of `fleet explain`: a headline, facts, reasons with file positions, and next steps."""
 
-from typing import Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -74,6 +76,14 @@ class GivenRule(Value):
     ask: tuple[str, ...]
     reason: str = ""
     contact: str = ""
+
+
+class Responsible(NamedTuple):
+    """The contact of the fleet, and the allow-list rules that apply to waiting requests."""
+
+    contact: str = ""
+    rules: Mapping[str, tuple[GivenRule, ...]] = MappingProxyType({})
+    """Id of a signature to the rules of its requests."""
 
 
 class Contact(Value):

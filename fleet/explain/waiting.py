@@ -1,7 +1,7 @@
 """The waiting requests by outcome and age, with explanations of the longest waits."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from fleet.explain.unblock import find_remedies
 from fleet.explain.values import Explanation
 from fleet.explain.what_if import Replans
 from fleet.model.plan import Signature
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Pool
 from fleet.tagrules.names import package_of
 from fleet.words.waiting import REPAIR, describe_place
 
@@ -170,18 +170,13 @@ def _split_by_reason(
                 brief,
             )
         )
-    long_seconds = _find_long_seconds(case.fleet, pools)
+    declared = (case.fleet.pools.get(name) for name in pools)
+    targets = (pool.target_wait for pool in declared if isinstance(pool, Pool))
+    long_seconds = min((each for each in targets if each is not None), default=LONG_SECONDS)
     for requests in alike.values():
         yield WaitingGroup(
             group.signature, group.verdict, group.is_served, long_seconds, tuple(requests)
         )
-
-
-def _find_long_seconds(fleet: Fleet, names: Sequence[str]) -> int:
-    """Return the seconds after which a request that fits these pools has waited long."""
-    pools = (fleet.pools.get(name) for name in names)
-    targets = (pool.target_wait for pool in pools if isinstance(pool, Pool))
-    return min((target for target in targets if target is not None), default=LONG_SECONDS)
 
 
 def _list_running(case: Case) -> Iterator[RunningBuild]:

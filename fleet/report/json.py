@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from fleet.explain.changes import ComparedPlan, Comparison
-from fleet.explain.given import Responsible
+from fleet.explain.values import Responsible
 from fleet.model.facts import WorkerFacts
 from fleet.model.plan import Plan, Unserved
 from fleet.report.status import status_of

@@ -12,9 +12,8 @@ from typing import Literal, TypeVar
 
 from pydantic import Field
 
-from fleet.explain.given import Responsible
 from fleet.explain.troubles import Trouble, find_troubles
-from fleet.explain.values import GivenRule
+from fleet.explain.values import GivenRule, Responsible
 from fleet.model.facts import BaseChange, WorkerFacts
 from fleet.model.images import WaitingVersion
 from fleet.model.orders import Order

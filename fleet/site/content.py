@@ -16,7 +16,6 @@ from fleet.apply.config import Config, PlanResult, place_of, with_places
 from fleet.apply.satellites import connected
 from fleet.errors import FileUnreadable, FleetError, StoreFailed, StoreMissing
 from fleet.explain.case import Case
-from fleet.explain.given import find_responsible
 from fleet.explain.history import DAYS, HOLDS, history_of
 from fleet.explain.powerful import powerful_builds
 from fleet.explain.values import Explanation
@@ -48,7 +47,7 @@ def shown_of(decision: PlanResult, store: Store | None) -> Shown:
     shown = Shown(
         plan,
         facts,
-        responsible=find_responsible(fleet, world, plan),
+        responsible=case.responsible,
         powerful=powerful_builds(fleet, world, plan, facts),
         waits=waits._replace(explained=explained),
         queue_pages={

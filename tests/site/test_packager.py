@@ -7,7 +7,6 @@ from html import unescape
 import pytest
 
 from fleet.explain.case import Case
-from fleet.explain.given import find_responsible
 from fleet.explain.waiting import waits_of
 from fleet.guard import guard
 from fleet.model.facts import Request, Unknown, World
@@ -56,8 +55,8 @@ def chromium(number: int, user: str = "ada") -> Request:
 
 def a_site(fleet: Fleet, world: World) -> dict[str, str]:
     plan = guard(fleet, reconcile(fleet, world))
-    waits = waits_of(Case(fleet, world, plan))
-    return site(Shown(plan, responsible=find_responsible(fleet, world, plan), waits=waits))
+    case = Case(fleet, world, plan)
+    return site(Shown(plan, responsible=case.responsible, waits=waits_of(case)))
 
 
 def page_of(files: dict[str, str], number: int) -> str:
