@@ -60,8 +60,7 @@ class Asked:
     @property
     def machine(self) -> str:
         """Return the worker that serves the request: existing or new; empty if none does."""
-        signature = self.signature
-        return signature.by_worker.get(self.key) or signature.by_create.get(self.key, "")
+        return self.case.served.get(self.key, "")
 
     @property
     def without(self) -> str:

@@ -88,9 +88,10 @@ class Case:
         return {key: each for each in self.plan.unserved for key in each.requests}
 
     @cached_property
-    def served(self) -> frozenset[str]:
-        """Return the waiting requests that have an existing or new worker."""
-        return frozenset(k for s in self.plan.signatures for k in (*s.by_worker, *s.by_create))
+    def served(self) -> dict[str, str]:
+        """Map each waiting request that has an existing or new worker to this worker."""
+        ways = (way for s in self.plan.signatures for way in (s.by_worker, s.by_create))
+        return {key: worker for way in ways for key, worker in way.items()}
 
     @cached_property
     def hopeless(self) -> dict[int, bool]:
@@ -222,6 +223,10 @@ class Case:
         """Return a start by assumed durations; None unless only durations are unknown."""
         known = self.assumed.start_of(key) if key in self.forecast.untimed else None
         return known or self._turn_start(self.assumed_turns.get(key))
+
+    def likely_start(self, key: str) -> datetime | None:
+        """Return the expected start of a request, else the start by assumed durations."""
+        return self.expected_start(key) or self.assumed_start(key)
 
     def _turn_start(self, turn: LimitTurn | None) -> datetime | None:
         if turn is None or not turn.is_alone or turn.first is None or turn.first.end is None:

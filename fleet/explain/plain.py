@@ -178,7 +178,7 @@ def _explain_limit(case: Case, turn: LimitTurn) -> Iterator[str]:
     named, strange = ([_name_work(case, each) for each in works] for works in (known, unknown))
     begin = ""
     if len(known) == 1 and not known[0].is_running:
-        at = case.expected_start(known[0].work) or case.assumed_start(known[0].work)
+        at = case.likely_start(known[0].work)
         begin = words.write_later(at, case.world.time) if at else ""
     works = (named, strange, begin)
     yield words.describe_counted(payer, who, limit.most, f"{kind} machine", works)

@@ -6,10 +6,10 @@ from decimal import Decimal
 from fleet.explain.case import Case
 from fleet.explain.edits import Edit, apply_edits
 from fleet.explain.request import FIRST_READ
+from fleet.explain.search import Replans
 from fleet.explain.tags import enforcement_facts, enforcer_of_limit
 from fleet.explain.troubles import list_freeze_ends, list_retries
 from fleet.explain.values import ExplainedReason, Explanation
-from fleet.explain.what_if import Replans, served_by
 from fleet.model.plan import Plan, PoolVerdict
 from fleet.model.pool_limits import size_of
 from fleet.model.values import rate, rates
@@ -57,8 +57,8 @@ def _explain_fewer(case: Case, verdict: PoolVerdict, least: int) -> ExplainedRea
     workers: Path = ("pools", name, "workers")
     less = [Edit((*workers, "max"), fewer), Edit((*workers, "min"), min(least, fewer))]
     without = Replans().run("fewer", lambda: (apply_edits(case.fleet, less), case.world))
-    still = without.served if without else frozenset()
-    if lost := [key for s in plan.signatures for key in served_by(s) if key not in still]:
+    still = without.served if without else {}
+    if lost := [key for key in case.served if key not in still]:
         return ExplainedReason(because=answers.explain_lost(fewer, lost), path=(*workers, "max"))
     if fewer < least:
         return ExplainedReason(

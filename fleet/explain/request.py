@@ -9,12 +9,18 @@ from fleet.explain.case import Case
 from fleet.explain.loosen import find_missing_entries
 from fleet.explain.options import is_possible
 from fleet.explain.plain import ExpectedTimes, answer_plainly, describe_needs, name_own_build
+from fleet.explain.search import (
+    MOST_PLANS,
+    MOST_SHOWN,
+    Remedy,
+    Replans,
+    count_plans,
+    find_first_wait,
+    find_remedies,
+)
 from fleet.explain.tags import enforcement_facts
 from fleet.explain.troubles import list_freeze_ends, list_retries
-from fleet.explain.unblock import MOST_SHOWN, Remedy, find_remedies
 from fleet.explain.values import AwaitedEvent, Contact, EachRequest, Explanation, Suggestion
-from fleet.explain.waits import find_first_wait
-from fleet.explain.what_if import MOST_PLANS, Replans, count_plans, is_served
 from fleet.model.decisions import NoMachineReason, Unfit
 from fleet.model.facts import PlaceFacts
 from fleet.model.plan import Signature
@@ -296,7 +302,7 @@ def _list_steps(about: Asked, remedies: Sequence[Remedy], replans: Replans) -> I
 
 def _await_worker(about: Asked, replans: Replans) -> str:
     following = replans.run_after(about.case)
-    if following is not None and not is_served(following.plan, about.key):
+    if following is not None and about.key not in following.served:
         waits = following.unserved[about.key].because if about.key in following.unserved else ""
         return f"act soon: in the next run the request would wait: {waits}"
     if not about.worker:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from fleet.explain.asked import Asked
 from fleet.explain.case import Case
-from fleet.explain.helps import Helps, add_gains, find_helps
 from fleet.explain.request import (
     ENDED,
     FEWEST_PLANS,
@@ -19,9 +18,8 @@ from fleet.explain.request import (
     explain_like,
     explain_one,
 )
-from fleet.explain.unblock import find_remedies
+from fleet.explain.search import Helps, Replans, add_gains, find_helps, find_remedies
 from fleet.explain.values import Explanation
-from fleet.explain.what_if import Replans
 from fleet.model.plan import Signature
 from fleet.schema.model import Pool
 from fleet.tagrules.names import package_of

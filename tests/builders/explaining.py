@@ -2,10 +2,18 @@
 
 from fleet.explain.case import Case
 from fleet.explain.request import explain_requests
-from fleet.explain.values import ExplainedReason, Explanation, KeyChange, Suggestion
+from fleet.explain.search import Replans
+from fleet.explain.values import (
+    AwaitedEvent,
+    ExplainedReason,
+    Explanation,
+    KeyChange,
+    Suggestion,
+)
 from fleet.explain.waiting import WaitingExplanations, WaitingGroup, WaitingRequest
 from fleet.model.facts import World
 from fleet.model.plan import Plan
+from fleet.planner.step import step
 from fleet.schema.model import Fleet
 from tests.builders import ago
 
@@ -19,6 +27,24 @@ def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explan
     if len(keys) != 1:
         return None
     return next(explain_requests(case, keys))
+
+
+def is_served(plan: Plan, key: str) -> bool:
+    """Return whether a plan assigns an existing or new worker to a request."""
+    return any(key in s.by_worker or key in s.by_create for s in plan.signatures)
+
+
+def awaited(run: Case, wait: AwaitedEvent, replans: Replans) -> World | None:
+    """Return the expected world after a wait; None if no trial plan is left."""
+    later: Case | None = run
+    for _ in range(wait.runs):
+        later = replans.run_after(later) if later else None
+    if later is None or wait.runs:
+        return later.world if later else None
+    found = run.assumed if wait.assumed else run.forecast
+    return step(
+        run.fleet, run.world, run.plan, wait.assumed or wait.until or run.world.time, found
+    )
 
 
 def some_waits(plan: Plan) -> WaitingExplanations:

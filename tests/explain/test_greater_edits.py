@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from fleet.explain.edits import Edit
-from fleet.explain.unblock import Remedy, without_greater
+from fleet.explain.search import Remedy, without_greater
 from fleet.explain.values import Suggestion
 from fleet.schema.units import Money
 

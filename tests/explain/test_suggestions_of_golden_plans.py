@@ -7,13 +7,12 @@ import yaml
 
 from fleet.apply.config import check_file
 from fleet.explain.case import Case
-from fleet.explain.unblock import find_remedies
-from fleet.explain.waits import awaited
-from fleet.explain.what_if import Replans, edited, is_served
+from fleet.explain.search import Replans, edited, find_remedies
 from fleet.queues.recorded import read_world
 from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
 from tests.builders import NOW
+from tests.builders.explaining import awaited, is_served
 from tests.builders.queue_worlds import planned
 from tests.rigs.golden_plans import FOLDERS
 from tests.rigs.pasted import paste

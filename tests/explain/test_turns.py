@@ -6,7 +6,7 @@ import pytest
 
 from fleet.explain.case import Case
 from fleet.explain.request import explain_one
-from fleet.explain.what_if import Replans
+from fleet.explain.search import Replans
 from fleet.guard import guard
 from fleet.reconcile import reconcile
 from tests.builders import decisions

@@ -7,16 +7,15 @@ import pytest
 from fleet.explain.case import Case as Run
 from fleet.explain.edits import apply_edits, describe_edits
 from fleet.explain.loosen import moves
-from fleet.explain.unblock import Remedy, find_remedies
-from fleet.explain.values import Explanation, Suggestion
-from fleet.explain.waits import awaited
-from fleet.explain.what_if import (
+from fleet.explain.search import (
     MOST_PLANS,
+    Remedy,
     Replans,
     count_plans,
     edited,
-    is_served,
+    find_remedies,
 )
+from fleet.explain.values import Explanation, Suggestion
 from fleet.guard.approvals import line_to_paste
 from fleet.model.facts import Attempt, Demand, Ledger, World
 from fleet.model.plan import Plan
@@ -39,7 +38,7 @@ from tests.builders import (
     an_unserved,
 )
 from tests.builders.decisions import Case, read_cases, world_of
-from tests.builders.explaining import explain_request
+from tests.builders.explaining import awaited, explain_request, is_served
 from tests.builders.queue_worlds import planned
 
 KEY = "debian/101"
@@ -195,7 +194,7 @@ def test_suggestions_of_a_request_need_at_most_ten_plans(monkeypatch: pytest.Mon
     fleet = a_sim_fleet(pools=many, guards={"throttle": {"create": {"count": 2}}})
     world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(30)), ledger=Ledger())
     plan = planned(fleet, world)
-    monkeypatch.setattr("fleet.explain.what_if.reconcile_unsealed", counted)
+    monkeypatch.setattr("fleet.explain.search.reconcile_unsealed", counted)
 
     found = explain_request(fleet, world, plan, "debian/29")
 

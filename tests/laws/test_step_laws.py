@@ -4,12 +4,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.explain.case import Case
-from fleet.explain.unblock import find_remedies
-from fleet.explain.what_if import Replans, is_served
+from fleet.explain.search import Replans, find_remedies
 from fleet.model.facts import World
 from fleet.model.plan import Create
 from fleet.planner.step import step
 from fleet.schema.model import Fleet
+from tests.builders.explaining import is_served
 from tests.builders.queue_worlds import QUEUE, planned
 from tests.laws.test_forecast_laws import limited_fleets
 from tests.laws.test_unblock_laws import (

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from fleet.explain.case import Case
 from fleet.explain.edits import Edit, lower_figure
-from fleet.explain.unblock import Remedy, find_remedies
-from fleet.explain.waits import awaited
-from fleet.explain.what_if import Replans, edited, is_served
+from fleet.explain.search import Remedy, Replans, edited, find_remedies
 from fleet.model.facts import Demand, Unknown, Work, Worker, WorkerState, World
 from fleet.planner.forecast import forecast
 from fleet.schema.model import Fleet, Guards, PowerfulRule
 from tests.builders import NOW, ago
+from tests.builders.explaining import awaited, is_served
 from tests.builders.queue_worlds import planned
 from tests.laws.strategies import fleets, worlds
 from tests.rigs.pasted import paste
