@@ -18,8 +18,8 @@ from bench.worlds import SCOPES, Size, scene_of, world_of
 from fleet.__main__ import COLLECTION
 from fleet.explain.case import Case
 from fleet.explain.history import history_of
-from fleet.explain.waiting import waits_of
-from fleet.explain.worker import facts_of_workers
+from fleet.explain.objects import facts_of_workers
+from fleet.explain.request import waits_of
 from fleet.guard import guard
 from fleet.model.facts import Charge, Ledger
 from fleet.model.history import MomentFigures, RunSample

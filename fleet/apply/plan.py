@@ -13,6 +13,7 @@ from fleet.checks import rule_of
 from fleet.checks.machines import missing_price, old_prices, unknown_machine_type
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, StoreFailed, StoreMissing, WrongUsage
+from fleet.explain.builds import find_reach
 from fleet.explain.changes import (
     Comparison,
     compare,
@@ -23,9 +24,8 @@ from fleet.explain.changes import (
     find_verdict,
     rename_pools,
 )
-from fleet.explain.config_changes import Edits, find_config_changes
 from fleet.explain.costs import BuildCosts, compare_builds
-from fleet.explain.reach import find_reach
+from fleet.explain.edits import FleetEdits, find_config_changes
 from fleet.explain.sensitive import find_sensitive
 from fleet.guard import guard
 from fleet.model.digests import config_digest
@@ -258,7 +258,7 @@ def compare_with(base: Config | Unknown, decision: PlanResult, console: Console)
     base, head = priced(base, world), decision.config.fleet
     renames = find_renames(base.fleet, head)
     renamed = rename_pools(base.fleet, renames)
-    edits = Edits(renamed, head)
+    edits = FleetEdits(renamed, head)
     planned = plan_for(replace(base, fleet=renamed), world)
     found = compare(
         planned.altered(digests=planned.digests.altered(config=config_digest(base.fleet))),

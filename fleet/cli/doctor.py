@@ -34,8 +34,15 @@ from fleet.errors import (
     add_extra,
 )
 from fleet.explain.case import Case
-from fleet.explain.doctor import ABOUT_EXTRAS, find_steps, find_waits, judge_demand
-from fleet.explain.gitlab import TOKEN, judge_gitlab, unchecked_gitlab
+from fleet.explain.doctor import (
+    ABOUT_EXTRAS,
+    TOKEN,
+    find_steps,
+    find_waits,
+    judge_demand,
+    judge_gitlab,
+    unchecked_gitlab,
+)
 from fleet.explain.troubles import find_troubles
 from fleet.model.decisions import SizeReason
 from fleet.model.doctor import CheckResult, Diagnosis, Summary, judge_clock, wrong

@@ -19,9 +19,9 @@ from fleet.cli.output import show
 from fleet.cli.recorded import RecordedMoments
 from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
-from fleet.explain.anything import EXPLAINERS, explain_any, names_of_kind, suggest_build
+from fleet.explain.builds import UNUSED_AFTER, find_gains
 from fleet.explain.case import Case
-from fleet.explain.gains import UNUSED_AFTER, find_gains
+from fleet.explain.objects import EXPLAINERS, explain_any, names_of_kind, suggest_build
 from fleet.explain.request import by_outcome, explain_every
 from fleet.explain.values import Matches
 from fleet.model.facts import Unknown

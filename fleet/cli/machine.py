@@ -56,7 +56,7 @@ from fleet.cli.output import show
 from fleet.clock import SystemClock, utc_now
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError, PlanRefused, StoreFailed, StoreMissing, WrongUsage
-from fleet.explain.worker import facts_of_workers
+from fleet.explain.objects import facts_of_workers
 from fleet.guard import guard
 from fleet.model.decisions import SizeReason
 from fleet.model.digests import seal

@@ -12,7 +12,7 @@ from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag, opt
 from fleet.clock import utc_now
 from fleet.errors import StoreFailed, StoreMissing, WrongUsage
 from fleet.explain.case import Case
-from fleet.explain.worker import facts_of_workers
+from fleet.explain.objects import facts_of_workers
 from fleet.planner.assembly import judge_heartbeat
 from fleet.ports import Console
 from fleet.report.json import status_to_json, value_to_json

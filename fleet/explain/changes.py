@@ -18,9 +18,9 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from fleet.explain.config_changes import ChangedEntries, ConfigChange, compare_entries
+from fleet.explain.builds import RuleReach
 from fleet.explain.costs import ComparedBuild, MovedBuilds, StoppedBuilds
-from fleet.explain.reach import RuleReach
+from fleet.explain.edits import ChangedEntries, ConfigChange, compare_entries
 from fleet.explain.sensitive import SensitiveEdit
 from fleet.model.facts import Unknown, World
 from fleet.model.images import recipe_digest

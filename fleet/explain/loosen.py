@@ -12,6 +12,7 @@ import yaml
 
 from fleet.checks import CHECKS
 from fleet.explain.case import Case
+from fleet.explain.costs import rule_for
 from fleet.explain.edits import (
     APPROVE,
     ASK,
@@ -28,7 +29,6 @@ from fleet.explain.edits import (
     raise_figure,
     value_at,
 )
-from fleet.explain.options import rule_for
 from fleet.guard.refusals import figures_to_pass, pass_order
 from fleet.model.decisions import Unfit
 from fleet.model.facts import Request

@@ -9,9 +9,15 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from fleet.explain.config_changes import ChangedEntries, Edited, Edits, differing
-from fleet.explain.edits import value_at, write_value
-from fleet.explain.reach import RuleReach
+from fleet.explain.builds import RuleReach
+from fleet.explain.edits import (
+    ChangedEntries,
+    Edited,
+    FleetEdits,
+    differing,
+    value_at,
+    write_value,
+)
 from fleet.model.plan import Plan
 from fleet.model.prices import find_types, markets_of, price_per_hour
 from fleet.model.values import Rate, later
@@ -128,7 +134,7 @@ TABLE: dict[tuple[str, ...], tuple[Kind, str]] = {
 
 
 def find_sensitive(
-    edits: Edits, reach: Iterable[RuleReach], base: Plan
+    edits: FleetEdits, reach: Iterable[RuleReach], base: Plan
 ) -> tuple[SensitiveEdit, ...]:
     """Return the sensitive edits, most serious kind first. `base` is the plan without edits."""
     found = [
@@ -141,7 +147,9 @@ def find_sensitive(
     return tuple(sorted(unique.values(), key=lambda e: (_ORDER.index(e.kind), str(e.path))))
 
 
-def _find_sensitive_edits(edits: Edits, edited: Edited, base: Plan) -> Iterator[SensitiveEdit]:
+def _find_sensitive_edits(
+    edits: FleetEdits, edited: Edited, base: Plan
+) -> Iterator[SensitiveEdit]:
     path, before, after = edited
     keys: Iterable[Edited] = [edited]
     if path[0] == "tags" and path[1:]:
@@ -163,7 +171,7 @@ def _find_sensitive_edits(edits: Edits, edited: Edited, base: Plan) -> Iterator[
             yield _sensitive(edits, each, kind, **figures)
 
 
-def _find_kind(edits: Edits, edited: Edited) -> Kind | None:
+def _find_kind(edits: FleetEdits, edited: Edited) -> Kind | None:
     """Return the kind of an edit if the table has its key, or a section with its key."""
     path, before, after = edited
     pattern = _pattern(path)
@@ -219,13 +227,13 @@ def _is_looser(when: str, before: Any, after: Any) -> bool:  # noqa: ANN401 - an
     return bool(after == when)
 
 
-def _sensitive(edits: Edits, edited: Edited, kind: Kind, **figures: Any) -> SensitiveEdit:  # noqa: ANN401 - of the value
+def _sensitive(edits: FleetEdits, edited: Edited, kind: Kind, **figures: Any) -> SensitiveEdit:  # noqa: ANN401 - of the value
     before, after = edits.write(edited)
     figures |= edits.entries(edited)
     return SensitiveEdit(kind=kind, path=edited.path, before=before, after=after, **figures)
 
 
-def _loosened_tag(edits: Edits, name: str, plan: Plan) -> Iterator[SensitiveEdit]:
+def _loosened_tag(edits: FleetEdits, name: str, plan: Plan) -> Iterator[SensitiveEdit]:
     """Yield the restrictions that a tag loses, by all entries of `tags` that match the tag."""
     base, head = Vocabulary(edits.base), Vocabulary(edits.head)
     pools = tuple(
@@ -253,7 +261,7 @@ def _askers(askers: Iterable[Asker]) -> set[tuple[str, str]]:
     }
 
 
-def _secrets_and_commands(edits: Edits) -> Iterator[SensitiveEdit]:
+def _secrets_and_commands(edits: FleetEdits) -> Iterator[SensitiveEdit]:
     base = dict(programs_and_secrets(edits.base))
     secrets: list[Path] = []
     for path, value in programs_and_secrets(edits.head):
@@ -275,7 +283,7 @@ def _has_secret(fleet: Fleet, section: Path) -> bool:
     )
 
 
-def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdit]:
+def _patterns(edits: FleetEdits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdit]:
     """Yield rules that match additional builds, or may match some if no build is recorded."""
     for each in reach:
         if each.added or each.is_wider or not each.of:
@@ -294,14 +302,14 @@ def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdi
             )
 
 
-def _rule(edits: Edits, reach: RuleReach) -> Edited:
+def _rule(edits: FleetEdits, reach: RuleReach) -> Edited:
     """Return the edit of a changed rule, from the replaced rule to the new rule."""
     about = (reach.before, reach.task_before)
     old = next(rule for rule in edits.base.powerful if (rule.match, rule.task or "") == about)
     return Edited(reach.path, old, edits.head.powerful[int(reach.path[1])])
 
 
-def _pools(edits: Edits, base: Plan) -> Iterator[SensitiveEdit]:
+def _pools(edits: FleetEdits, base: Plan) -> Iterator[SensitiveEdit]:
     """Yield the pools, with (possible) machines, that the change removes or drains."""
     for verdict in base.pools:
         path: Path = ("pools", verdict.pool)

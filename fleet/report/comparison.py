@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
+from fleet.explain.builds import RuleReach
 from fleet.explain.changes import (
     ActionsChange,
     Changes,
@@ -16,10 +17,8 @@ from fleet.explain.changes import (
     RequestsChange,
     Verdict,
 )
-from fleet.explain.config_changes import ChangedEntries, ConfigChange
-from fleet.explain.costs import BuildsCost, ComparedBuild, MovedBuilds
-from fleet.explain.options import way_to
-from fleet.explain.reach import RuleReach
+from fleet.explain.costs import BuildsCost, ComparedBuild, MovedBuilds, way_to
+from fleet.explain.edits import ChangedEntries, ConfigChange
 from fleet.explain.sensitive import Kind, SensitiveEdit
 from fleet.model.facts import PlaceFacts, Unknown
 from fleet.planner.forecast import ExpectedWaits

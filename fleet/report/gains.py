@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fleet.explain.gains import UNUSED_AFTER, Gain, Gains, UnusedRule
+from fleet.explain.builds import UNUSED_AFTER, Gain, Gains, UnusedRule
 from fleet.report.document import Block, Line, Section, Style, StyledText, figures, line
 from fleet.schema.units import write_duration
 from fleet.words import figures as words

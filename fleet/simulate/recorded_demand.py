@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from fleet.explain.recorded_builds import find_unread, listed_workers
+from fleet.explain.builds import find_unread, listed_workers
 from fleet.model.facts import (
     Demand,
     Machine,

@@ -16,11 +16,11 @@ from fleet.apply.config import Config, PlanResult, place_of, with_places
 from fleet.apply.satellites import connected
 from fleet.errors import FileUnreadable, FleetError, StoreFailed, StoreMissing
 from fleet.explain.case import Case
+from fleet.explain.costs import powerful_builds
 from fleet.explain.history import DAYS, HOLDS, history_of
-from fleet.explain.powerful import powerful_builds
+from fleet.explain.objects import facts_of_workers
+from fleet.explain.request import waits_of
 from fleet.explain.values import Explanation
-from fleet.explain.waiting import waits_of
-from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import Unknown
 from fleet.model.images import DueReport, Version
 from fleet.planner.inventory import attempts_of

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TypeVar
 
 from fleet.explain.history import DAYS
-from fleet.explain.waiting import RunningBuild
+from fleet.explain.request import RunningBuild
 from fleet.model.facts import Unknown
 from fleet.model.log import LogEntry
 from fleet.model.values import amount_of

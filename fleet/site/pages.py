@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
+from fleet.explain.costs import PowerfulBuild
 from fleet.explain.history import FleetHistory
-from fleet.explain.powerful import PowerfulBuild
+from fleet.explain.request import WaitingExplanations
 from fleet.explain.values import Responsible
-from fleet.explain.waiting import WaitingExplanations
 from fleet.model.facts import Attempt, Request, Unknown, WorkerFacts
 from fleet.model.log import LogEntry
 from fleet.model.plan import Plan, WorkerVerdict

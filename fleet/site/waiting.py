@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from fleet.explain.request import WaitingGroup, WaitingRequest
 from fleet.explain.values import Explanation
-from fleet.explain.waiting import WaitingGroup, WaitingRequest
 from fleet.model.facts import PlaceFacts
 from fleet.model.plan import Signature
 from fleet.report.answers import explanation_blocks

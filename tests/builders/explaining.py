@@ -1,7 +1,12 @@
 """Explain requests of a plan."""
 
 from fleet.explain.case import Case
-from fleet.explain.request import explain_requests
+from fleet.explain.request import (
+    WaitingExplanations,
+    WaitingGroup,
+    WaitingRequest,
+    explain_requests,
+)
 from fleet.explain.search import Replans
 from fleet.explain.values import (
     AwaitedEvent,
@@ -10,7 +15,6 @@ from fleet.explain.values import (
     KeyChange,
     Suggestion,
 )
-from fleet.explain.waiting import WaitingExplanations, WaitingGroup, WaitingRequest
 from fleet.model.facts import World
 from fleet.model.plan import Plan
 from fleet.planner.step import step

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from decimal import Decimal
 
+from fleet.explain.costs import PowerfulBuild
 from fleet.explain.history import history_of
-from fleet.explain.powerful import PowerfulBuild
 from fleet.model.facts import Charge, Ledger, PlaceFacts, World
 from fleet.model.history import MomentFigures, RunSample
 from fleet.model.images import DueCause, DueImage, DueReason, DueReport, Publication, Version

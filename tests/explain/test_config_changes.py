@@ -2,14 +2,14 @@
 
 import pytest
 
-from fleet.explain.config_changes import Edits, find_config_changes
+from fleet.explain.edits import FleetEdits, find_config_changes
 from tests.builders import a_pool, a_sim_fleet
 from tests.builders.deciding import fleet_with
 
 
 def edits(base: dict[str, object], head: dict[str, object]) -> list[tuple[str, str, str]]:
     """Return where two files differ, before and after, as fleet.yaml writes it."""
-    found = find_config_changes(Edits(a_sim_fleet(**base), a_sim_fleet(**head)))
+    found = find_config_changes(FleetEdits(a_sim_fleet(**base), a_sim_fleet(**head)))
     return [(".".join(map(str, each.path)), each.before, each.after) for each in found]
 
 
@@ -76,11 +76,11 @@ def test_config_changes_omit_keys_shown_by_pool_plans() -> None:
         update={"pools": fleet_with(max=4, mode="pause").pools | {"new": a_pool(provider="desk")}}
     )
 
-    assert find_config_changes(Edits(base, head)) == ()
+    assert find_config_changes(FleetEdits(base, head)) == ()
 
 
 def test_other_keys_of_a_pool_are_named() -> None:
-    (edit,) = find_config_changes(Edits(fleet_with(spare=1), fleet_with(spare=2)))
+    (edit,) = find_config_changes(FleetEdits(fleet_with(spare=1), fleet_with(spare=2)))
 
     assert (edit.path, edit.before, edit.after) == (
         ("pools", "builders", "workers", "spare"),

@@ -5,8 +5,8 @@ from datetime import date
 import pytest
 
 from fleet.explain.case import Case
+from fleet.explain.objects import explain_worker
 from fleet.explain.values import Explanation
-from fleet.explain.worker import explain_worker
 from fleet.model.decisions import Served
 from fleet.model.facts import World
 from fleet.planner.step import move_time

@@ -11,9 +11,9 @@ from fleet.explain.request import (
     by_outcome,
     explain_every,
     explain_requests,
+    waits_of,
 )
 from fleet.explain.values import Explanation
-from fleet.explain.waiting import waits_of
 from fleet.model.facts import World
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_reading, a_request, a_sim_fleet, a_sim_world

@@ -1,9 +1,8 @@
 """What explain says of unknown figures: never a zero."""
 
 from fleet.explain.case import Case
-from fleet.explain.pool import explain_pool
+from fleet.explain.objects import explain_pool, explain_worker
 from fleet.explain.request import FIRST_READ
-from fleet.explain.worker import explain_worker
 from fleet.model.facts import Unknown
 from fleet.model.plan import NotKnown
 from fleet.model.values import UnknownFigure

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from fleet.explain.case import Case
-from fleet.explain.pool import explain_pool
-from fleet.explain.worker import explain_worker
+from fleet.explain.objects import explain_pool, explain_worker
 from fleet.guard import guard
 from fleet.model.facts import Ledger, Machine, Unknown, World
 from fleet.model.tickets import Ticket

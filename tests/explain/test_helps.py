@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.explain.case import Case
-from fleet.explain.waiting import waits_of
+from fleet.explain.request import waits_of
 from fleet.guard import guard
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet

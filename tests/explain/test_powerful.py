@@ -3,8 +3,8 @@
 from datetime import timedelta
 from decimal import Decimal
 
-from fleet.explain.powerful import PowerfulBuild, powerful_builds
-from fleet.explain.worker import facts_of_workers
+from fleet.explain.costs import PowerfulBuild, powerful_builds
+from fleet.explain.objects import facts_of_workers
 from fleet.model.facts import Work, World
 from fleet.model.prices import Tariff, bill
 from fleet.reconcile import reconcile

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleet.explain.config_changes import Edits
+from fleet.explain.builds import RuleReach, find_reach
 from fleet.explain.costs import BuildCosts
-from fleet.explain.reach import RuleReach, find_reach
+from fleet.explain.edits import FleetEdits
 from fleet.guard import guard
 from fleet.model.facts import Request, World
 from fleet.reconcile import reconcile
@@ -42,7 +42,7 @@ def reach(base: Fleet, head: Fleet, *worlds: World) -> tuple[RuleReach, ...]:
     costs = (
         BuildCosts(fleet, last, guard(fleet, reconcile(fleet, last))) for fleet in (base, head)
     )
-    return find_reach(Edits(base, head), worlds, *costs)
+    return find_reach(FleetEdits(base, head), worlds, *costs)
 
 
 CASES = [*read_blocks(Path(__file__).parent / "reaches")]

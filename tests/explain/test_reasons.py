@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from fleet.explain.case import Case as Run
-from fleet.explain.pool import explain_pool
+from fleet.explain.objects import explain_pool, explain_worker
 from fleet.explain.values import Explanation
-from fleet.explain.worker import explain_worker
 from fleet.guard import guard
 from fleet.reconcile import reconcile
 from tests.builders.cases import Block, read_blocks

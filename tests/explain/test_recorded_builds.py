@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.explain.recorded_builds import RecordedBuild, Recording, read_builds
+from fleet.explain.builds import RecordedBuild, Recording, read_builds
 from fleet.model.facts import Request, Unknown, Work, Worker, World
 from tests.builders import NOW, a_listing, a_reading, a_request, a_sim_world, a_worker
 

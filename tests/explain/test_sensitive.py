@@ -8,9 +8,9 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from fleet.explain.config_changes import Edits
+from fleet.explain.builds import find_reach
 from fleet.explain.costs import BuildCosts
-from fleet.explain.reach import find_reach
+from fleet.explain.edits import FleetEdits
 from fleet.explain.sensitive import TABLE, SensitiveEdit, find_sensitive
 from fleet.guard import guard
 from fleet.model.facts import Unknown, World
@@ -40,7 +40,7 @@ APPROVAL = {"guard": "delete", "pool": "x", "count": 1, "reason": "y", "expires"
 def found(base: Fleet, head: Fleet, world: World | None = None) -> tuple[SensitiveEdit, ...]:
     world = world or a_sim_world()
     plans = [guard(fleet, reconcile(fleet, world)) for fleet in (base, head)]
-    edits = Edits(base, head)
+    edits = FleetEdits(base, head)
     costs = (BuildCosts(*each) for each in ((base, world, plans[0]), (head, world, plans[1])))
     return find_sensitive(edits, find_reach(edits, [world], *costs), plans[0])
 

@@ -1,7 +1,7 @@
 """What waits, by outcome; those that wait longest are explained."""
 
 from fleet.explain.case import Case
-from fleet.explain.waiting import WaitingExplanations, waits_of
+from fleet.explain.request import WaitingExplanations, waits_of
 from fleet.guard import guard
 from fleet.model.facts import Request, World
 from fleet.reconcile import reconcile

@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from fleet.explain.case import Case
-from fleet.explain.worker import explain_worker, facts_of_workers
+from fleet.explain.objects import explain_worker, facts_of_workers
 from fleet.model.facts import Work, Worker, WorkerFacts, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from fleet.explain.case import Case
-from fleet.explain.waiting import waits_of
+from fleet.explain.request import waits_of
 from fleet.model.facts import World
 from fleet.model.plan import Plan
 from fleet.schema.model import Fleet

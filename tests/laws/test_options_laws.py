@@ -2,13 +2,18 @@
 
 from hypothesis import given
 
+from fleet.explain.builds import find_reach
 from fleet.explain.case import Case
-from fleet.explain.config_changes import Edits
-from fleet.explain.costs import BuildCosts, compare_builds, ways_of_requests
-from fleet.explain.options import OptionFinder, rule_for, way_to
-from fleet.explain.reach import find_reach
-from fleet.explain.request import explain_every
-from fleet.explain.waiting import waits_of
+from fleet.explain.costs import (
+    BuildCosts,
+    OptionFinder,
+    compare_builds,
+    rule_for,
+    way_to,
+    ways_of_requests,
+)
+from fleet.explain.edits import FleetEdits
+from fleet.explain.request import explain_every, waits_of
 from fleet.model.facts import World, market_of
 from fleet.model.plan import Create
 from fleet.schema.model import Fleet, Pool, PowerfulRule
@@ -83,7 +88,7 @@ def test_merge_request_shows_costs_of_plan_and_explain(fleet: Fleet, world: Worl
     both = [(each, world, planned(each, world)) for each in (base, head)]
     costs = [BuildCosts(*each) for each in both]
     moved, stopped, builds = compare_builds(world, costs[0], costs[1], [("powerful", 0)], ())
-    rules_reach = find_reach(Edits(base, head), [world], *costs)
+    rules_reach = find_reach(FleetEdits(base, head), [world], *costs)
 
     explained = [
         {e.name: e.places for e in explain_every(Case(*each), most=0).requests} for each in both

@@ -11,8 +11,7 @@ from decimal import Decimal
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.costs import BuildCosts
-from fleet.explain.options import way_of, way_to
+from fleet.explain.costs import BuildCosts, way_of, way_to
 from fleet.guard import guard
 from fleet.model.facts import Ledger, World
 from fleet.model.plan import Create, Plan

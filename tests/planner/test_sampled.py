@@ -1,7 +1,7 @@
 """What reconcile makes of a queue that only partly read: scale-down paused."""
 
 from fleet.explain.case import Case
-from fleet.explain.pool import explain_pool
+from fleet.explain.objects import explain_pool
 from fleet.model.facts import Demand, QueueSample, Request, Worker, World
 from fleet.model.plan import Plan
 from fleet.planner.forecast import forecast

@@ -8,8 +8,8 @@ from typing import get_args
 import yaml
 
 from fleet.explain.changes import Changes, GuardChange, PoolChange, Rest
-from fleet.explain.config_changes import ConfigChange
 from fleet.explain.costs import MovedBuilds
+from fleet.explain.edits import ConfigChange
 from fleet.explain.sensitive import Kind
 from fleet.model.facts import Unknown
 from fleet.planner.forecast import ExpectedWaits

@@ -7,7 +7,7 @@ from html import unescape
 import pytest
 
 from fleet.explain.case import Case
-from fleet.explain.waiting import waits_of
+from fleet.explain.request import waits_of
 from fleet.guard import guard
 from fleet.model.facts import Request, Unknown, World
 from fleet.reconcile import reconcile

@@ -11,9 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from fleet.explain.objects import facts_of_workers
+from fleet.explain.request import WaitingExplanations, WaitingGroup, WaitingRequest
 from fleet.explain.values import Explanation
-from fleet.explain.waiting import WaitingExplanations, WaitingGroup, WaitingRequest
-from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import Work
 from fleet.model.log import LogEntry
 from fleet.model.plan import Notice, RefusedTag
