@@ -192,7 +192,10 @@ class RunLog:
         for name in outcome.resumed:
             yield self._entry("resume", plan=outcome.plan, machine=name, outcome="done")
         for version in outcome.promoted:
-            yield self._entry("promote", plan=outcome.plan, details=image_details(version))
+            image, _, number = version.partition(" ")
+            yield self._entry(
+                "promote", plan=outcome.plan, details={"image": image, "version": number}
+            )
         for place in outcome.rules:
             yield self._entry("rules", details={"delivered": place})
 
@@ -213,12 +216,6 @@ class RunLog:
             cost=cost,
             outcome=outcome,
         )
-
-
-def image_details(version: str) -> dict[str, str]:
-    """Return the log details of an image version given as text `IMAGE VERSION`."""
-    image, _, number = version.partition(" ")
-    return {"image": image, "version": number}
 
 
 def order_entry(kind: str, at: datetime, **fields: object) -> LogEntry:

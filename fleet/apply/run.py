@@ -197,18 +197,15 @@ class _ApplyRun:
         sources = replace(self.sources, asking=self._asking())
         world = observe_with_progress(self.config, sources, self.console)
         if not self.options.trusts_clock:
-            self._check_clock(world)
+            store = self.sources.store
+            try:
+                refuse_clock(find_faults_of_world(self.fleet, store, world))
+            except PlanRefused as error:
+                # Without an end, the next run would compare its clock with this run.
+                outcome = Outcome(plan="", refused=(str(error),)).model_dump_json()
+                store.record_run(started=self.started, ended=utc_now(), plan="", outcome=outcome)
+                raise
         return world
-
-    def _check_clock(self, world: World) -> None:
-        store = self.sources.store
-        try:
-            refuse_clock(find_faults_of_world(self.fleet, store, world))
-        except PlanRefused as error:
-            # Without an end, the next run would compare its clock with this run.
-            outcome = Outcome(plan="", refused=(str(error),)).model_dump_json()
-            store.record_run(started=self.started, ended=utc_now(), plan="", outcome=outcome)
-            raise
 
     def _asking(self) -> Callable[[], SourceReader]:
         """Return a factory of readers. Meanwhile, tickets get machines that were idle before."""
@@ -262,7 +259,17 @@ class _ApplyRun:
             return Outcome(plan=plan.digests.plan, stacks=troubles, outdated=changes)
         tell = _progress_teller(plan, self.console)
         self.log.intend(plan)
-        extend_expiries(self.fleet, world, self.sources, self.console.note)
+        until = extended(self.fleet, world.time)
+        for provider, machines in find_due(self.fleet, world):
+            machine_api = self.sources.machine_apis.get(provider)
+            if machine_api is None:
+                continue
+            try:
+                machine_api.extend([machine.id for machine in machines], until)
+            except FleetError as error:
+                self.console.note(
+                    f"cannot extend the expiry of {len(machines)} machines at {provider}: {error}"
+                )
         promoted: tuple[str, ...] = ()
         if not competing_provisioners(world, plan):
             promoter = connected().promoter()
@@ -367,19 +374,6 @@ def _progress_teller(plan: Plan, console: Console) -> Callable[[str], None]:
 
     show()
     return tell
-
-
-def extend_expiries(fleet: Fleet, world: World, sources: Sources, tell: Tell) -> None:
-    """Extend the expiry of machines that this run keeps; print a warning if that fails."""
-    until = extended(fleet, world.time)
-    for provider, machines in find_due(fleet, world):
-        machine_api = sources.machine_apis.get(provider)
-        if machine_api is None:
-            continue
-        try:
-            machine_api.extend([machine.id for machine in machines], until)
-        except FleetError as error:
-            tell(f"cannot extend the expiry of {len(machines)} machines at {provider}: {error}")
 
 
 def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:

@@ -157,7 +157,10 @@ def keep_applying(
             schedule.most is not None
             and (clock.now() - tally.began).total_seconds() + pause >= schedule.most
         ):
-            return _end_of_schedule(schedule, tally, last, tell)
+            pending = f": {', '.join(last.on_the_way)}" if last and last.on_the_way else ""
+            busy = f"; not idle yet{pending}" if schedule.until_quiet else ""
+            tell(f"stopped {tally}: {write_duration(schedule.most or 0)} are over{busy}")
+            return tally.code or (1 if schedule.until_quiet else 0)
         if not waiter.wait(pause):
             tell(f"stopped {tally}")
             return 0
@@ -227,15 +230,6 @@ def _run_once(run: Callable[[], ApplyResult], tally: _Tally, tell: Tell) -> Appl
     tally.code = done.code
     tally.failed += done.code != 0
     return done
-
-
-def _end_of_schedule(
-    schedule: Schedule, tally: _Tally, last: ApplyResult | None, tell: Tell
-) -> int:
-    pending = f": {', '.join(last.on_the_way)}" if last and last.on_the_way else ""
-    busy = f"; not idle yet{pending}" if schedule.until_quiet else ""
-    tell(f"stopped {tally}: {write_duration(schedule.most or 0)} are over{busy}")
-    return tally.code or (1 if schedule.until_quiet else 0)
 
 
 class Runs:

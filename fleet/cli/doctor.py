@@ -335,14 +335,6 @@ def _images(case: Case) -> Iterator[CheckResult]:
             yield CheckResult(about=about, result="notice", said=pool.because, fix=fix)
 
 
-def advises_build(case: Case) -> bool:
-    """Return whether a finding advises to build an image."""
-    found = find_image_troubles(case.fleet, case.world, case.inventory).values()
-    commands = [choice.fix for choice in found]
-    commands += [each.command for each in case.plan.waiting_versions]
-    return any(each.startswith("fleet image build ") for each in commands)
-
-
 def _troubles(case: Case) -> Iterator[CheckResult]:
     """Yield a notice per stop, failure, freeze or hold that no other result reports."""
     for each in find_troubles(case.plan):
@@ -379,7 +371,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
     config = priced(config, world)
     console.progress(f"asking servers, databases and tools of fleet {config.fleet.fleet}")
     case = Case(config.fleet, world, plan_for(config, world))
-    installed = partial(_check_installation, config.fleet, builds=advises_build(case))
+    found = find_image_troubles(case.fleet, case.world, case.inventory).values()
+    commands = [choice.fix for choice in found]
+    commands += [each.command for each in case.plan.waiting_versions]
+    installed = partial(
+        _check_installation,
+        config.fleet,
+        builds=any(each.startswith("fleet image build ") for each in commands),
+    )
     asked = replace(asked, further={**asked.further, "fleet": installed})
     diagnosis = examine(case, asked)
     show(args, console, diagnosis, diagnosis_blocks(diagnosis))
