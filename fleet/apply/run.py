@@ -16,9 +16,8 @@ from fleet.apply.observe import REMEMBERED, Concurrently, Sources, remember_rule
 from fleet.apply.parallel import Parallelism, pool_executor
 from fleet.apply.plan import observe_with_progress, plan_for, priced
 from fleet.apply.pool import (
-    Enrolling,
     PoolRun,
-    apply_with_gone,
+    apply_pool,
     by_pool,
     confirm_all,
     forget_departures,
@@ -417,14 +416,14 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
         return Outcome(plan=plan.digests.plan, refused=refused)
     released = release_all(plan, sources, tell)
     resumed = resume_all(world, plan, sources, tell)
-    enrolling = Enrolling(fleet, world, sources, stagger(plan.actions))
+    delays = stagger(plan.actions)
 
     def apply_one(verdict: PoolVerdict) -> StackOutcome | None:
         if sources.is_ending():
             return None
         ref = stack_ref(fleet, verdict.pool, verdict.provider or "", world.stack_of(verdict.pool))
-        run = PoolRun(fleet, world, plan, ref, sources, tell, enrolling)
-        return with_orphans(apply_with_gone(run), world, plan, sources, tell)
+        run = PoolRun(fleet, world, plan, ref, sources, tell, delays)
+        return with_orphans(apply_pool(run), world, plan, sources, tell)
 
     def machines_of(pool: str) -> frozenset[str]:
         return frozenset(each.worker for each in plan.actions if each.pool == pool)
