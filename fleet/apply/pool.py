@@ -16,7 +16,7 @@ from typing import Literal
 from fleet.apply.observe import Sources
 from fleet.apply.record import log_of_order
 from fleet.apply.spending import refund, spend, undone
-from fleet.engines.parallel import run_steps
+from fleet.engines.projects import run_steps
 from fleet.errors import (
     DeletionPending,
     FleetError,

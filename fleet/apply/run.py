@@ -10,10 +10,9 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from fleet.apply.config import Config, PlanResult
-from fleet.apply.journal import journalled
 from fleet.apply.notify import send_notices
 from fleet.apply.observe import REMEMBERED, Concurrently, Sources, remember_rules, stack_ref
-from fleet.apply.parallel import Parallelism, pool_executor
+from fleet.apply.parallel import Background, Pace, pool_executor
 from fleet.apply.plan import observe_with_progress, plan_for, priced
 from fleet.apply.pool import (
     PoolRun,
@@ -29,7 +28,7 @@ from fleet.apply.pool import (
     stagger,
     with_orphans,
 )
-from fleet.apply.record import RunLog, actions_of
+from fleet.apply.record import RunLog, actions_of, journalled
 from fleet.apply.satellites import SeenRun, connected
 from fleet.apply.saved_plan import (
     Selection,
@@ -72,10 +71,15 @@ class RunOptions:
     """The selected pools or plan, the parallelism and the stop signals of one run."""
 
     selection: Selection = field(default_factory=Selection)
-    pace: Parallelism = field(default_factory=Parallelism)
+    pace: Pace = 1
     signals: Signals = field(default_factory=Signals)
     trusts_clock: bool = False
     """True if a user confirmed that this computer's clock is right."""
+
+    @property
+    def background(self) -> Background | None:
+        """Return the threads that continue slow work during later runs; None if each run waits."""
+        return self.pace if isinstance(self.pace, Background) else None
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def apply_once(
 ) -> Applied:
     """Plan and apply under the lock. `show` receives the plan before any machine changes."""
     started = utc_now()
-    background, signals = options.pace.background, options.signals
+    background, signals = options.background, options.signals
     wired = wire(
         config.fleet,
         file,
@@ -208,7 +212,7 @@ class _ApplyRun:
 
     def _asking(self) -> Callable[[], SourceReader]:
         """Return a factory of readers. Meanwhile, tickets get machines that were idle before."""
-        background, signals = self.options.pace.background, self.options.signals
+        background, signals = self.options.background, self.options.signals
         if background is None or background.seen is None:
             return self.sources.asking
         # If this run does not complete, the next run must not use this older observation.
@@ -291,7 +295,7 @@ class _ApplyRun:
         world = seen.model_dump_json() if keep else ""
         store, before = self.sources.store, sample_of(self.fleet, whole)
         store.record_sample(before, RunObservation(seen.time, world, keep))
-        background = self.options.pace.background
+        background = self.options.background
         actions = {**(background.actions if background else {}), **actions_of(plan)}
         after = sample_after(before, whole, actions.values(), outcome, utc_now())
         if after.pools != before.pools:
@@ -299,7 +303,7 @@ class _ApplyRun:
 
     def record(self, plan: Plan, outcome: Outcome, world: World) -> None:
         """Record the end and the results of this run."""
-        background = self.options.pace.background
+        background = self.options.background
         earlier = background.actions if background else {}
         waited = self.sources.store.waited()
         counted = Counted(tallies_of(self.fleet, world, plan, waited), waiting_of(world, waited))

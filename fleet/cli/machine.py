@@ -18,7 +18,7 @@ from typing import Literal
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.observe import Sources
-from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
+from fleet.apply.parallel import default_jobs, pool_executor
 from fleet.apply.plan import (
     can_confirm,
     is_confirmed,
@@ -374,7 +374,7 @@ def _delete_under_lock(  # noqa: PLR0913 - the inputs of a deletion
     """Delete machines under the lock. Raises PlanRefused if the accepted plan has changed."""
     started, signals = utc_now(), Signals()
     sources = replace(sources, is_ending=signals.is_ending)
-    executor = pool_executor(config.fleet, sources, Parallelism(default_jobs()), console.note)
+    executor = pool_executor(config.fleet, sources, default_jobs(), console.note)
     with (
         signals.heard(),
         _hold_lock(sources.store, started, console, deletion) as has_store,
