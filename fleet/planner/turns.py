@@ -403,15 +403,10 @@ def owners_in_turn(
                 waiting.append(WaitingTicket(*own, since, tag_class))
     workers = reading.workers if isinstance(reading.workers, tuple) else ()
     held = [worker.work.owner or "" for worker in workers if is_busy(worker) and worker.work]
-    ids = in_turn(waiting, held, desk.ageing, world.time, turns_behind(world, queue))
+    behind = {int(number): n for number, n in reading.behind.items() if number.isdecimal()}
+    ids = in_turn(waiting, held, desk.ageing, world.time, behind)
     owner_of = {each.id: each.owner for each in waiting}
     return {f"{queue}/{number}": owner_of[number] for number in ids}
-
-
-def turns_behind(world: World, queue: str) -> dict[int, int]:
-    """Map the ticket ids of a queue to the points they lose for their owners' machines."""
-    behind = world.queues[queue].behind
-    return {int(number): places for number, places in behind.items() if number.isdecimal()}
 
 
 def _delete_for_ticket(pool_plan: PoolPlan, name: str, key: str, service: Service) -> None:
