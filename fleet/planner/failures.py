@@ -285,11 +285,9 @@ def find_failing(  # noqa: PLR0913 - the facts that identify an option
         if (each.type, each.market) == (kind, market)
         and (not images or each.result != "failed" or each.image in images)
     ][:MAX_ATTEMPTS]
-    closed = _active_streak(memory, account, {"quota"})
-    if closed:
+    if closed := _active_streak(memory, account, {"quota"}):
         return words.explain_quota(provider, closed.said), closed.until
-    closed = _active_streak(memory, own, {"out-of-stock"})
-    if closed:
+    if closed := _active_streak(memory, own, {"out-of-stock"}):
         stock = words.explain_stock(provider, kind, closed.said, spot=market == "spot")
         return stock, closed.until
     streak = _active_streak(memory, own, {"name-taken"})
@@ -300,8 +298,7 @@ def find_failing(  # noqa: PLR0913 - the facts that identify an option
     closed = _active_streak(memory, own, {"error", "failed"})
     if closed is None or len(ended) < MIN_ATTEMPTS or failures < MAX_FAILURE_RATE * len(ended):
         return "", None
-    share = words.explain_failed_attempts(failures, len(ended), closed.said)
-    return share, closed.until
+    return words.explain_failed_attempts(failures, len(ended), closed.said), closed.until
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,7 @@ def forecast(
     for request in requests:
         if request.key in own:
             turns.start(found, request, own[request.key])
-    lines = turns.lines()
-    fits = _fitting_lines(fleet, world, plan, lines)
+    fits = _fitting_lines(fleet, world, plan, turns.lines())
     number_of = {key: n for n, s in enumerate(plan.signatures) for key in s.requests}
     stopped = _blocked_requests(plan)
     for request in requests:
@@ -266,8 +265,7 @@ def _blocked_requests(plan: Plan) -> dict[str, str]:
         if not stops or stopped != {each.pool for each in unserved.blocked}:
             continue
         path = [stops[0].subject[0] if step == "*" else step for step in stops[0].key]
-        because = explain_no_room(".".join(map(str, path)))
-        found |= dict.fromkeys(unserved.requests, because)
+        found |= dict.fromkeys(unserved.requests, explain_no_room(".".join(map(str, path))))
     return found
 
 
@@ -377,11 +375,11 @@ def list_postponed(plan: Plan) -> list[Create]:
     late = {key for each in plan.unserved if each.path == CREATE_LIMIT for key in each.requests}
     stopped = {each.pool for each in plan.guards if each.withheld and each.path != CREATE_LIMIT}
     free = {each.pool for each in plan.pools if stopped.isdisjoint((each.pool, None))}
-    creates = (each for each in plan.withheld if isinstance(each, Create))
     found = (
         each
-        for each in creates
-        if (not late.isdisjoint(each.serves) if each.serves else each.pool in free)
+        for each in plan.withheld
+        if isinstance(each, Create)
+        and (not late.isdisjoint(each.serves) if each.serves else each.pool in free)
     )
     return sorted(found, key=lambda each: each.turn)
 
