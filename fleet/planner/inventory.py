@@ -19,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import TypeVar
 
 from fleet.model.facts import (
@@ -313,13 +312,7 @@ class PoolInventory:
 
     def having(self, *states: UnitState) -> tuple[Unit, ...]:
         """Return the machines in one of these states, sorted by name."""
-        if self._states.isdisjoint(states):
-            return ()
         return tuple(unit for unit in self.units if unit.state in states)
-
-    @cached_property
-    def _states(self) -> frozenset[UnitState]:
-        return frozenset(unit.state for unit in self.units)
 
 
 def take_inventory(fleet: Fleet, world: World) -> dict[str, PoolInventory]:
@@ -444,14 +437,16 @@ class _Observer:
                 f"pool {heir} has `previously: {name}`, but also its own stack; remove that key "
                 f"to drain pool {name}"
             )
-        own = {(m.name, m.id) for m in listing.machines} if isinstance(listing, Listing) else None
         for other, machines in self.machines.get(name, {}).items():
+            if other == provider or isinstance(listing, Unknown):
+                continue
             # Two providers of one account list the same machines.
-            strange = [m.name for m in machines if own is not None and (m.name, m.id) not in own]
-            if other != provider and strange:
+            own = {(machine.name, machine.id) for machine in listing.machines}
+            strange = sorted(m.name for m in machines if (m.name, m.id) not in own)
+            if strange:
                 yield (
                     f"provider {other} lists machines of pool {name}, whose provider is "
-                    f"{provider or 'unknown'} ({len(strange)}: {', '.join(sorted(strange)[:3])}); "
+                    f"{provider or 'unknown'} ({len(strange)}: {', '.join(strange[:3])}); "
                     "restore the pool's provider, or rename the pool"
                 )
 

@@ -195,7 +195,7 @@ def staff(
                 owner[unit].used[unit] = load[0][1].key
                 owner[unit].served += len(load)
     loads.sort(key=lambda each: each[1][0])
-    options: dict[str, Option] = {}
+    options = {each.key: each for own in pool_plans.values() for each in own.options}
     made: dict[tuple[str, str], WorkerInputs] = {}
     # Cached because many machines have an equal bill.
     billed = cache(lambda key, seconds: places[key].billed(seconds))
@@ -203,8 +203,6 @@ def staff(
         place = places[key]
         pool_plan = pool_plans[place.pool]
         worker = next(pool_plan.names)
-        if key not in options:
-            options[key] = next(option for option in pool_plan.options if option.key == key)
         way = pool_plan.next_way(options[key])
         alike = (key, way.image)
         if alike not in made:
