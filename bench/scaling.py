@@ -8,7 +8,7 @@ from fleet.model.facts import World
 from fleet.model.plan import Cause, Plan, Reason
 from fleet.model.price_lists import with_price_lists
 from fleet.planner.assembly import assemble
-from fleet.planner.begin import begin_pool_plans
+from fleet.planner.begin import PoolPlans, begin_pool_plans
 from fleet.planner.demand import sign_demand
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.lifecycle.replace import make_one
@@ -117,7 +117,7 @@ def view_of(pool_plan: PoolPlan) -> View:
 
 
 def waiting_of(
-    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], views: Sequence[View]
+    fleet: Fleet, world: World, pool_plans: PoolPlans, views: Sequence[View]
 ) -> list[Waiting]:
     """Return what waits, and the pools of `views` that can serve it."""
     price = {view.pool: (view.on_demand, view.price, view.pool) for view in views}

@@ -20,17 +20,20 @@ from fleet.planner.budgets import judge_budgets
 from fleet.planner.demand import EqualRequests, Supply, sign_demand
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.layout import Layout, lay_out
-from fleet.planner.leases import Lease, choose_leases, find_free, may_give_up
 from fleet.planner.lifecycle.table import apply_rules
 from fleet.planner.limits import judge_limits
 from fleet.planner.pool_plan import Headroom
 from fleet.planner.staffing import Service, find_supplies, staff
 from fleet.planner.turns import (
     Chosen,
+    Lease,
     Overtaking,
+    choose_leases,
+    find_free,
     find_overtaken,
     give_up_for_others,
     keep_for_turns,
+    may_give_up,
 )
 from fleet.schema.model import Fleet
 

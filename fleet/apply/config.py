@@ -234,19 +234,16 @@ def with_places(config: Config, value: _Cites, at: At = "value") -> _Cites:
         if id(part) in done:
             return done[id(part)]
         if isinstance(part, Value):
-            found: object = in_value(part)
+            fields = type(part).model_fields
+            update = {name: placed(getattr(part, name)) for name in fields}
+            if "place" in fields and (path := getattr(part, "path", None)):
+                update["place"] = place_of(config, path, at)
+            found: object = part.altered(**update)
         elif type(part) is tuple:
             found = tuple(map(placed, part))
         else:
             return part
         return done.setdefault(id(part), found)
-
-    def in_value(part: Value) -> object:
-        fields = type(part).model_fields
-        update = {name: placed(getattr(part, name)) for name in fields}
-        if "place" in fields and (path := getattr(part, "path", None)):
-            update["place"] = place_of(config, path, at)
-        return part.altered(**update)
 
     return cast("_Cites", placed(value))
 

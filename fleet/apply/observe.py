@@ -166,8 +166,8 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     }
     stacks = _stacks(fleet, sources, listings, asking)
     before = partial(read_or_default, (), sources.store.absences)
-    attempts = _read_records(lambda: sources.store.attempts(REMEMBERED))
-    departures = _read_records(lambda: tuple(sources.store.departures.read().values()))
+    attempts = _read_store(lambda: sources.store.attempts(REMEMBERED), ())
+    departures = _read_store(lambda: tuple(sources.store.departures.read().values()), ())
     records = {"attempts": attempts, "departures": departures}
     hour, day, month = (period.start for period in periods(fleet, now))
     since = Since(hour=hour, day=day, month=month)
@@ -183,7 +183,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         images=_read_store(lambda: tuple(each.fact for each in sources.store.image_versions())),
         ledger=_read_store(partial(sources.store.ledger, since, fleet.money.currency)),
         attempts=() if isinstance(attempts, Unknown) else attempts,
-        orders=_read_records(partial(sources.store.orders, now)),
+        orders=_read_store(partial(sources.store.orders, now), ()),
         departures=() if isinstance(departures, Unknown) else departures,
         unread={name: each.unknown for name, each in records.items() if isinstance(each, Unknown)},
         members=members if isinstance(members, Unknown) else dict(members),
@@ -224,21 +224,16 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 
-def _read_store(ask: Callable[[], T]) -> T | Unknown:
-    """Return the result of `ask` on the store; Unknown if the store is missing or fails."""
+def _read_store(ask: Callable[[], T], missing: S | None = None) -> T | S | Unknown:
+    """Return the result of `ask` on the store; Unknown if the store fails.
+
+    If the store is missing, return `missing`, or Unknown if that is None.
+    """
     try:
         return ask()
     except (StoreMissing, StoreFailed) as error:
-        return Unknown.of(error)
-
-
-def _read_records(ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | Unknown:
-    """Return records of the store; empty if the store is missing, Unknown if it fails."""
-    try:
-        return ask()
-    except StoreMissing:
-        return ()
-    except StoreFailed as error:
+        if missing is not None and isinstance(error, StoreMissing):
+            return missing
         return Unknown.of(error)
 
 

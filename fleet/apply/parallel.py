@@ -13,16 +13,27 @@ from dataclasses import replace
 from math import inf
 from threading import Lock
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, Union
 
 from fleet.apply.observe import Sources
 from fleet.apply.satellites import SeenRun
 from fleet.clouds.ready import Slots
-from fleet.engines.parallel import turn_released, yielding_cleaner, yielding_engine
 from fleet.engines.pulumi_cli import interrupt_all
+from fleet.model.facts import Machine, WorkerInputs
 from fleet.model.history import StackOutcome
 from fleet.model.plan import Action
-from fleet.ports import Engine, EngineTask, SupportsConcurrency
+from fleet.ports import (
+    Cleaned,
+    Engine,
+    EngineTask,
+    MachineCleaner,
+    Progress,
+    StackChange,
+    StackRef,
+    StackStep,
+    SupportsConcurrency,
+    with_methods,
+)
 from fleet.schema.model import Fleet
 from fleet.state.store import Store
 
@@ -40,17 +51,52 @@ def default_jobs() -> int:
     return min(max(os.cpu_count() or 1, _MIN_JOBS), _MAX_JOBS)
 
 
-class Parallelism(NamedTuple):
-    """Number of pools that are changed concurrently, and the threads that change them."""
+@contextmanager
+def turn_released(turn: Lock) -> Iterator[None]:
+    """Release the lock during the body, so that another thread can run."""
+    turn.release()
+    try:
+        yield
+    finally:
+        turn.acquire()
 
-    jobs: int = 1
-    background: "Background | None" = None
-    """Continues slow work during later runs; None if each run waits for its work."""
+
+def yielding_engine(engine: Engine, turn: Lock) -> Engine:
+    """Return an engine that releases the lock while it prepares and makes a change."""
+
+    @contextmanager
+    def prepare(ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
+        def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[StackStep, ...]:
+            def tell(step: StackStep) -> None:
+                with turn:
+                    progress(step)
+
+            with turn_released(turn):
+                return change.make(tell, user_data)
+
+        with turn_released(turn), engine.prepare(ref, workers) as change, turn:
+            yield StackChange(change.steps, make)
+
+    return with_methods(engine, {"prepare": prepare})
+
+
+def yielding_cleaner(cleaner: MachineCleaner, turn: Lock) -> MachineCleaner:
+    """Return a cleaner that releases the lock while a user's command cleans a machine."""
+
+    def clean(machine: Machine) -> Cleaned:
+        with turn_released(turn):
+            return cleaner.clean(machine)
+
+    return with_methods(cleaner, {"clean": clean})
+
+
+Pace = Union[int, "Background"]
+"""Maximum pools that are changed concurrently, or the threads that continue during later runs."""
 
 
 @contextmanager
 def pool_executor(
-    fleet: Fleet, sources: Sources, pace: Parallelism, tell: Callable[[str], None]
+    fleet: Fleet, sources: Sources, pace: Pace, tell: Callable[[str], None]
 ) -> Iterator[tuple[Sources, Callable[[], None] | None]]:
     """Yield sources that change pools concurrently, and a function that stops this work.
 
@@ -62,12 +108,12 @@ def pool_executor(
         for name, each in sources.providers.items()
         if isinstance(each, SupportsConcurrency)
     }
-    shared = pace.background
+    shared = pace if isinstance(pace, Background) else None
     has_real_engine = any(each.engine == "pulumi" for each in fleet.providers.values())
     if not own and not has_real_engine and not (shared and shared.under_way):
         yield sources, None
         return
-    background = shared or Background(pace.jobs)
+    background = pace if isinstance(pace, Background) else Background(pace)
     slow: dict[str, SupportsConcurrency | None] = {**own}
     slow |= {name: None for name, each in fleet.providers.items() if each.engine == "pulumi"}
     executor = _ParallelExecutor(background, slow, sources.is_ending, tell)

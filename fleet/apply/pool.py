@@ -6,16 +6,17 @@ which is only in the user data, is revoked if the machine was certainly not crea
 spent before the change, and refunded for actions that were not done.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Literal
 
 from fleet.apply.observe import Sources
 from fleet.apply.record import log_of_order
 from fleet.apply.spending import refund, spend, undone
-from fleet.engines.parallel import run_steps
+from fleet.engines.projects import run_steps
 from fleet.errors import (
     DeletionPending,
     FleetError,
@@ -31,7 +32,6 @@ from fleet.model.facts import (
     Machine,
     Stack,
     Unknown,
-    WorkerInputs,
     World,
     market_of,
 )
@@ -40,7 +40,6 @@ from fleet.model.orders import FLEET, Hold
 from fleet.model.plan import (
     Action,
     ApprovalVerdict,
-    BootHold,
     Create,
     Delete,
     Drain,
@@ -59,12 +58,10 @@ from fleet.ports import (
     ConsoleReader,
     Engine,
     Enrolment,
-    MachineApi,
     Registry,
     StackChange,
     StackRecord,
     StackRef,
-    StackStep,
     Tell,
 )
 from fleet.report.terminal import clean
@@ -95,16 +92,11 @@ def hold_failed(plan: Plan, sources: Sources, run: str, note: Tell, tell: Tell) 
         entry = log_of_order("hold", hold, now, run)
         sources.store.place_order(hold, entry, console)
         tell(f"{each.pool}: {hold.sentence}")
-        _revoke_held(each, sources, tell)
-
-
-def _revoke_held(held: BootHold, sources: Sources, tell: Tell) -> None:
-    if held.registry is None or held.registry not in sources.registries:
-        return
-    try:
-        sources.registries[held.registry].revoke(held.worker)
-    except FleetError as error:
-        tell(f"{held.pool}: token of {held.worker} is not revoked: {error}")
+        try:
+            if each.registry is not None and each.registry in sources.registries:
+                sources.registries[each.registry].revoke(each.worker)
+        except FleetError as error:
+            tell(f"{each.pool}: token of {each.worker} is not revoked: {error}")
 
 
 def read_console(sources: Sources, provider: str, machine_id: str) -> str:
@@ -139,7 +131,10 @@ class PoolRun:
     ref: StackRef
     sources: Sources
     tell: Tell
-    enrolling: "Enrolling"
+    delays: Mapping[str, int]
+    """Worker to the delay of its start in seconds; see `stagger`."""
+    forgotten: Collection[str] = ()
+    """Missing machines that this run has already removed from the stack."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -156,7 +151,13 @@ class PoolRun:
     @property
     def stack(self) -> Stack | None:
         """Return the observed stack of the pool; None if it is unknown or does not exist."""
-        return self.world.stack_of(self.ref.pool)
+        stack = self.world.stack_of(self.ref.pool)
+        if stack is None or not self.forgotten:
+            return stack
+        return stack.altered(
+            workers=tuple(each for each in stack.workers if each.name not in self.forgotten),
+            ids={name: each for name, each in stack.ids.items() if name not in self.forgotten},
+        )
 
     @property
     def engine(self) -> Engine:
@@ -169,9 +170,7 @@ class PoolRun:
 
         If not empty, no action is permitted.
         """
-        if isinstance(self.world.stacks, Unknown):
-            return self.world.stacks.unknown
-        stack = self.world.stacks.get(self.ref.pool)
+        stack = self.world.read_stack(self.ref.pool)
         if isinstance(stack, Unknown):
             return stack.unknown
         listing = self.world.providers.get(self.ref.provider)
@@ -192,28 +191,15 @@ class PoolRun:
 
 
 def apply_pool(run: PoolRun) -> StackOutcome:
-    """Carry out the actions of a pool, and return the result."""
-    if run.blind:
-        return StackOutcome(pool=run.ref.pool, result="refused", error=run.blind)
-    try:
-        if run.actions:
-            _check_orders(run, run.actions)
-            return _apply_approved(run, run.actions)
-        if run.stack is not None:
-            run.record_stack(serial=run.stack.serial)
-    except FleetError as failure:
-        return StackOutcome(pool=run.ref.pool, result="failed", error=str(failure))
-    return StackOutcome(pool=run.ref.pool, result="unchanged")
-
-
-def apply_with_gone(run: PoolRun) -> StackOutcome:
-    """Remove records of missing machines, then carry out the pool's other actions.
+    """Remove records of missing machines, carry out the other actions, and return the result.
 
     The engine deletes no missing machine: if the listing was wrong, the machine's work continues.
     """
+    if run.blind:
+        return StackOutcome(pool=run.ref.pool, result="refused", error=run.blind)
     actions = [a for a in run.plan.actions if a.pool == run.ref.pool and is_gone(a)]
-    if not actions or run.blind:
-        return apply_pool(run)
+    if not actions:
+        return _apply_rest(run)
     done: list[str] = []
     error = ""
     try:
@@ -231,25 +217,27 @@ def apply_with_gone(run: PoolRun) -> StackOutcome:
                 cleaner.forget(action.worker)
     except FleetError as failure:
         error = str(failure)
-    outcome = apply_pool(replace(run, world=_without_machines(run, done)))
-    result = "applied" if outcome.result == "unchanged" else outcome.result
-    return outcome.altered(
-        result="failed" if error else result,
-        forgotten=(*outcome.forgotten, *done),
-        error="; ".join(filter(None, (error, outcome.error))),
-    )
+    result: _Result = "failed" if error else "applied"
+    gone = StackOutcome(pool=run.ref.pool, result=result, forgotten=tuple(done), error=error)
+    return _combine(gone, _apply_rest(replace(run, forgotten=done)))
 
 
-def _without_machines(run: PoolRun, gone: Collection[str]) -> World:
-    """Return the world without these machines in the stack of the pool."""
-    stack = run.stack
-    if stack is None or isinstance(run.world.stacks, Unknown):
-        return run.world
-    left = stack.altered(
-        workers=tuple(each for each in stack.workers if each.name not in gone),
-        ids={name: each for name, each in stack.ids.items() if name not in gone},
-    )
-    return run.world.altered(stacks={**run.world.stacks, run.ref.pool: left})
+def _apply_rest(run: PoolRun) -> StackOutcome:
+    """Spend approvals, carry out the actions, and refund the approvals of undone actions."""
+    store, actions = run.sources.store, run.actions
+    try:
+        if actions:
+            _check_orders(run, actions)
+            spent = spend(store, run.approvals, actions, run.stack)
+            outcome = _apply_actions(run, actions)
+            if any(name not in outcome.done for machines in spent.values() for name in machines):
+                refund(store, spent, undone(actions, outcome, run.read_stack()))
+            return outcome
+        if run.stack is not None:
+            run.record_stack(serial=run.stack.serial)
+    except FleetError as failure:
+        return StackOutcome(pool=run.ref.pool, result="failed", error=str(failure))
+    return StackOutcome(pool=run.ref.pool, result="unchanged")
 
 
 def _check_orders(run: PoolRun, actions: Sequence[Action]) -> None:
@@ -264,16 +252,6 @@ def _check_orders(run: PoolRun, actions: Sequence[Action]) -> None:
         raise refusal(f"{action.worker}: {order.sentence}, after this run made its plan")
 
 
-def _apply_approved(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
-    """Spend approvals, carry out the actions, and refund the approvals of undone actions."""
-    store = run.sources.store
-    spent = spend(store, run.approvals, actions, run.stack)
-    outcome = _apply_actions(run, actions)
-    if any(name not in outcome.done for machines in spent.values() for name in machines):
-        refund(store, spent, undone(actions, outcome, run.read_stack()))
-    return outcome
-
-
 _OUTCOME_FIELDS = {"": "deleted", "gone": "forgotten", "unmade": "cleaned"}
 """Kind of absence to the field of the outcome; only a machine that existed counts as deleted."""
 
@@ -282,39 +260,40 @@ def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
     creates = [action for action in actions if isinstance(action, Create)]
     deletes = [action for action in actions if isinstance(action, Delete)]
     drained: list[str] = []
+    steps = _RegistrySteps(run)
     done: tuple[str, ...] = ()
     going: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
     error = ""
     result = "applied"
     try:
-        check_registries(run, actions)
+        _check_registries(run, actions)
         with ExitStack() as held:
-            change = prepare_change(run, creates, deletes, held) if creates or deletes else None
+            change = _prepare_change(run, creates, deletes, held) if creates or deletes else None
             note_departures(run.world, actions, run.sources.store)
             for action in actions:
                 if isinstance(action, Drain):
                     run.tell(f"{action.pool}: drain {action.worker}")
                     run.sources.registries[action.registry].drain(action.worker)
                     drained.append(action.worker)
-            enrolled = run.enrolling.enrol(creates)
-            switched = switch_off(run, deletes)
-            kept = (*enrolled.kept, *switched.kept, *enrolled.troubles, *switched.troubles)
-            error = "; ".join(kept)
-            result = "failed" if enrolled.troubles or switched.troubles else "applied"
-            if kept:
-                # The prepared change has more actions than those permitted now.
-                change = None
-            going = tuple(action.worker for action in switched.going)
-            steps = change_stack(run, enrolled, switched.going, change, held)
-            done = tuple(step.worker for step in steps)
+            steps.enrol(creates)
+            steps.switch_off(deletes)
+            error = "; ".join(steps.kept)
+            result = "failed" if steps.troubles else "applied"
+            going = tuple(action.worker for action in steps.going)
+            # After an error, the prepared change has more actions than those permitted now.
+            done = _change_stack(run, steps, None if error else change, held)
     except FleetError as failure:
         result = "refused" if isinstance(failure, PlanRefused) else "failed"
-        error = "; ".join((*kept, str(failure)))
+        error = "; ".join((*steps.kept, str(failure)))
         done = failure.done if isinstance(failure, StackFailed) else ()
         failed = failure.failed if isinstance(failure, StackFailed) and failure.failed else going
         going = tuple(name for name in going if name not in failed)
-    pending = _pending(run, [name for name in going if name not in done])
+    pending = tuple(name for name in going if name not in done)
+    after = run.read_stack() if pending else None
+    if not isinstance(after, Unknown):
+        # Their deletion takes time. For machines that are no longer in the stack, the provider
+        # accepted the deletion earlier and no longer lists them.
+        pending = tuple(name for name in pending if after and name in after.names)
     gone = {*done, *going} - {*pending}
     return StackOutcome.model_validate(
         {
@@ -332,18 +311,7 @@ def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
     )
 
 
-def _pending(run: PoolRun, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the machines that are still in their stack, since their deletion takes time.
-
-    For other machines, the provider accepted the deletion earlier and no longer lists them.
-    """
-    after = run.read_stack() if names else None
-    if isinstance(after, Unknown):
-        return tuple(names)
-    return tuple(name for name in names if after and name in after.names)
-
-
-def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
+def _check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
     """Raise PlanRefused for all actions if the queue of a worker is read-only."""
     named = {action.registry for action in actions}
     readonly = sorted(name for name in named if name and name not in run.sources.registries)
@@ -355,13 +323,20 @@ def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
         )
 
 
-def prepare_change(
+def _prepare_change(
     run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete], held: ExitStack
 ) -> StackChange:
-    """Prepare the stack change for these actions. Raises PlanRefused for unplanned steps."""
-    change = held.enter_context(
-        run.engine.prepare(run.ref, _list_desired_workers(run, creates, deletes))
-    )
+    """Prepare the stack change for these actions.
+
+    Unchanged workers keep their inputs. Raises PlanRefused unless the engine would do exactly the
+    planned steps.
+    """
+    going = {action.worker for action in deletes}
+    recorded = run.stack.workers if run.stack else ()
+    desired = {worker.name: worker for worker in recorded if worker.name not in going}
+    desired |= {action.worker: action.inputs for action in creates}
+    wanted = tuple(desired[name] for name in sorted(desired))
+    change = held.enter_context(run.engine.prepare(run.ref, wanted))
     listed = {
         m.name
         for at, m in run.world.machines()
@@ -370,7 +345,15 @@ def prepare_change(
     # Earlier runs deleted these machines, or their provider accepted the deletion. Only their
     # records are left to remove.
     gone = {each.worker for each in deletes if is_begun(each)} - listed
-    _check_preview(change.steps, creates, deletes, gone=gone)
+    planned = {(action.worker, "create") for action in creates}
+    planned |= {(name, "delete") for name in going}
+    previewed = {(step.worker, step.operation) for step in change.steps}
+    unplanned = sorted(previewed - planned)
+    missing = sorted(planned - previewed - {(name, "delete") for name in gone})
+    if unplanned or missing:
+        sentences = [f"would {what} {name}, which is not in the plan" for name, what in unplanned]
+        sentences += [f"would not {what} {name}, which is in the plan" for name, what in missing]
+        raise refusal(f"the engine {'; '.join(sentences)}")
     return change
 
 
@@ -383,169 +366,117 @@ def note_departures(world: World, actions: Sequence[Action], store: Store) -> No
             store.departures.write({each.key: each for each in new})
 
 
-def _list_desired_workers(
-    run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete]
-) -> tuple[WorkerInputs, ...]:
-    """Return the stack's workers after these actions. Unchanged workers keep their inputs."""
-    going = {action.worker for action in deletes}
-    recorded = run.stack.workers if run.stack else ()
-    desired = {worker.name: worker for worker in recorded if worker.name not in going}
-    desired |= {action.worker: action.inputs for action in creates}
-    return tuple(desired[name] for name in sorted(desired))
-
-
-def _check_preview(
-    steps: Sequence[StackStep],
-    creates: Sequence[Create],
-    deletes: Sequence[Delete],
-    *,
-    gone: Collection[str],
-) -> None:
-    """Raise PlanRefused unless the engine would do exactly the planned steps."""
-    planned = {(action.worker, "create") for action in creates}
-    planned |= {(action.worker, "delete") for action in deletes}
-    previewed = {(step.worker, step.operation) for step in steps}
-    unplanned = sorted(previewed - planned)
-    missing = sorted(planned - previewed - {(name, "delete") for name in gone})
-    if unplanned or missing:
-        sentences = [f"would {what} {name}, which is not in the plan" for name, what in unplanned]
-        sentences += [f"would not {what} {name}, which is in the plan" for name, what in missing]
-        raise refusal(f"the engine {'; '.join(sentences)}")
-
-
 @dataclass
-class _RegistryResults:
-    """The results of calls to registries: kept workers, errors and failed registries."""
+class _RegistrySteps:
+    """The calls to registries before a change of a pool's stack, and their results."""
 
-    kept: list[str] = field(default_factory=list)
+    run: PoolRun
+    creates: list[Create] = field(default_factory=list)
+    """The machines to create, whose workers are enrolled if they need a token."""
+    user_data: dict[str, str] = field(default_factory=dict, repr=False)
+    """Worker to user data with its token; empty if an earlier run provided the user data."""
+    going: list[Delete] = field(default_factory=list)
+    """Disabled workers, whose machines can be deleted."""
+    busy: list[str] = field(default_factory=list)
     """Reasons why some workers are unchanged in this run."""
     troubles: list[str] = field(default_factory=list)
     """Errors; the workers with an error are also unchanged."""
-    failing: set[str | None] = field(default_factory=set)
-    """Registries that failed; their remaining workers are skipped."""
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Return a sentence per worker that is unchanged."""
+        return (*self.busy, *self.troubles)
 
     @contextmanager
-    def telling(self, action: Create | Delete, verb: str) -> Iterator[None]:
-        """Catch and record an error that a registry raises in the block."""
+    def telling(self, action: Create | Delete, verb: str, failing: set[str]) -> Iterator[None]:
+        """Catch and record an error that a registry raises in the block.
+
+        `failing` collects the registries that failed; their remaining workers are skipped.
+        """
         try:
             yield
         except WorkerBusy as busy:
-            self.kept.append(f"{action.worker} not {verb}: {busy}")
+            self.busy.append(f"{action.worker} not {verb}: {busy}")
         except FleetError as trouble:
             self.troubles.append(f"{action.worker} not {verb}: {trouble}")
-            if not isinstance(trouble, PlanRefused):
-                self.failing.add(action.registry)
+            if action.registry and not isinstance(trouble, PlanRefused):
+                failing.add(action.registry)
 
-
-@dataclass
-class Enrolled(_RegistryResults):
-    """The creations of a pool after the attempt to enrol their workers."""
-
-    creates: list[Create] = field(default_factory=list)
-    """The machines to create."""
-    user_data: dict[str, str] = field(default_factory=dict, repr=False)
-    """Worker to user data with its token; empty if an earlier run provided the user data."""
-
-
-@dataclass(frozen=True)
-class Enrolling:
-    """Enrolment of the new workers of one run at their queues."""
-
-    fleet: Fleet
-    world: World
-    sources: Sources
-    delays: Mapping[str, int]
-
-    def enrol(self, creates: Sequence[Create]) -> Enrolled:
+    def enrol(self, creates: Sequence[Create]) -> None:
         """Enrol each worker that needs a token; skip other workers of a failed registry."""
-        enrolled = Enrolled()
-        listed = {machine.name for _, machine in self.world.machines()}
+        run, failing = self.run, set[str]()
+        listed = {machine.name for _, machine in run.world.machines()}
         for action in creates:
             if action.registry is None:
-                enrolled.creates.append(action)
-                pool = self.fleet.pools.get(action.pool)
+                self.creates.append(action)
+                pool = run.fleet.pools.get(action.pool)
                 # User commands get the swap as a variable.
-                if isinstance(pool, Pool) and pool.swap and is_at_cloud(self.fleet, pool):
-                    enrolled.user_data[action.worker] = write_swap(pool.swap)
-                continue
-            if action.worker in listed:
+                if isinstance(pool, Pool) and pool.swap and is_at_cloud(run.fleet, pool):
+                    self.user_data[action.worker] = write_swap(pool.swap)
+            elif action.worker in listed:
                 # A killed run has already created this machine with a token.
-                enrolled.user_data[action.worker] = ""
-                enrolled.creates.append(action)
-                continue
-            if action.registry in enrolled.failing:
-                continue
-            with enrolled.telling(action, "created"):
-                enrolled.user_data[action.worker] = self._user_data(action, action.registry)
-                enrolled.creates.append(action)
-        return enrolled
+                self.user_data[action.worker] = ""
+                self.creates.append(action)
+            elif action.registry not in failing:
+                with self.telling(action, "created", failing):
+                    self.user_data[action.worker] = _enrol(run, action, action.registry)
+                    self.creates.append(action)
 
-    def revoke(
-        self, creates: Sequence[Create], enrolled: Enrolled, after: Stack | Unknown | None
-    ) -> list[str]:
-        """Revoke the tokens of workers that are not in the stack; return error messages.
+    def switch_off(self, deletes: Sequence[Delete]) -> None:
+        """Disable the workers to delete; keep a worker that has received work or registered.
+
+        If a registry fails, the machines of workers that are already disabled are still deleted.
+        """
+        failing = set[str]()
+        for action in deletes:
+            if action.registry in failing:
+                continue
+            with self.telling(action, "deleted", failing):
+                if action.registry is not None:
+                    _retire_worker(self.run.sources.registries[action.registry], action)
+                self.going.append(action)
+
+    def revoke(self) -> None:
+        """Revoke the tokens of workers that are not in the stack; print errors.
 
         A worker in the stack may exist, or the next run creates it. After an interruption, other
         workers may exist too; the next run releases those without a machine.
         """
+        after = self.run.read_stack() if self.user_data else None
         if isinstance(after, Unknown) or (after and after.interrupted):
-            return []
-        known = after.names if after else set()
-        troubles = []
-        for action in creates:
-            if action.registry is None:
+            return
+        for action in self.creates:
+            is_known = after is not None and action.worker in after.names
+            if action.registry is None or is_known or not self.user_data.get(action.worker):
                 continue
-            if enrolled.user_data.get(action.worker) and action.worker not in known:
-                try:
-                    self.sources.registries[action.registry].revoke(action.worker)
-                except FleetError as trouble:
-                    troubles.append(f"cannot revoke the token of {action.worker}: {trouble}")
-        return troubles
-
-    def _user_data(self, action: Create, registry: str) -> str:
-        delay = self.delays.get(action.worker, 0)
-        pool, tags = self.fleet.pools[action.pool], static_tags(self.fleet, action.pool)
-        seconds = boot_of(pool).registration + delay
-        enrolment = Enrolment(
-            worker=action.worker,
-            fleet=self.fleet.fleet,
-            pool=action.pool,
-            provides=tags["provided_tags"],
-            requires=tags["required_tags"],
-            expires=self.world.time + timedelta(seconds=seconds) + MARGIN,
-        )
-        token = self.sources.enrollers[registry].enrol(enrolment)
-        queue = self.fleet.queues[registry]
-        url = queue.url if isinstance(queue, DebusineQueue) else ""
-        swap = pool.swap if isinstance(pool, Pool) else 0
-        return write_user_data(url, token, delay=delay, swap=swap)
+            try:
+                self.run.sources.registries[action.registry].revoke(action.worker)
+            except FleetError as trouble:
+                said = f"cannot revoke the token of {action.worker}: {trouble}"
+                self.run.tell(f"{self.run.ref.pool}: {said}")
 
 
-@dataclass
-class Switched(_RegistryResults):
-    """The workers to delete, after the attempt to disable each of them."""
-
-    going: list[Delete] = field(default_factory=list)
-    """Disabled workers, whose machines can be deleted."""
-
-
-def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
-    """Disable the workers to delete; keep a worker that has received work or registered.
-
-    If a registry fails, the machines of workers that are already disabled are still deleted.
-    """
-    switched = Switched()
-    for action in deletes:
-        if action.registry in switched.failing:
-            continue
-        with switched.telling(action, "deleted"):
-            if action.registry is not None:
-                retire_worker(run.sources.registries[action.registry], action)
-            switched.going.append(action)
-    return switched
+def _enrol(run: PoolRun, action: Create, registry: str) -> str:
+    """Enrol a worker, and return the user data with its token."""
+    delay = run.delays.get(action.worker, 0)
+    pool, tags = run.fleet.pools[action.pool], static_tags(run.fleet, action.pool)
+    seconds = boot_of(pool).registration + delay
+    enrolment = Enrolment(
+        worker=action.worker,
+        fleet=run.fleet.fleet,
+        pool=action.pool,
+        provides=tags["provided_tags"],
+        requires=tags["required_tags"],
+        expires=run.world.time + timedelta(seconds=seconds) + MARGIN,
+    )
+    token = run.sources.enrollers[registry].enrol(enrolment)
+    queue = run.fleet.queues[registry]
+    url = queue.url if isinstance(queue, DebusineQueue) else ""
+    swap = pool.swap if isinstance(pool, Pool) else 0
+    return write_user_data(url, token, delay=delay, swap=swap)
 
 
-def retire_worker(registry: Registry, action: Delete) -> None:
+def _retire_worker(registry: Registry, action: Delete) -> None:
     """Release, revoke or disable a worker at its queue. Raises WorkerBusy if it must stay."""
     if action.releases:
         # The worker has a ticket, but its machine is stopped.
@@ -556,54 +487,51 @@ def retire_worker(registry: Registry, action: Delete) -> None:
         registry.disable(action.worker)
 
 
-def change_stack(
-    run: PoolRun,
-    enrolled: Enrolled,
-    going: Sequence[Delete],
-    prepared: StackChange | None,
-    held: ExitStack,
-) -> tuple[StackStep, ...]:
-    """Change the stack; if that fails, revoke the tokens of workers without a machine.
+def _change_stack(
+    run: PoolRun, steps: _RegistrySteps, prepared: StackChange | None, held: ExitStack
+) -> tuple[str, ...]:
+    """Change the stack, and return the changed workers.
 
-    If `prepared` is None, release `held` and prepare a change for these actions.
+    If that fails, revoke the tokens of workers without a machine. If `prepared` is None, release
+    `held` and prepare a change for the permitted actions.
     """
-    creates = enrolled.creates
-    if not (creates or going):
+    if not (steps.creates or steps.going):
         return ()
     try:
         if prepared is None:
             held.close()
-            prepared = prepare_change(run, creates, going, held)
-        return _make_change(run, prepared, enrolled)
+            prepared = _prepare_change(run, steps.creates, steps.going, held)
+        run.record_stack(serial=run.stack.serial if run.stack else 0)
+        attempts = _begin_attempts(run, steps.creates)
+        try:
+            made = prepared.make(
+                lambda step: run.tell(f"{run.ref.pool}: {step.operation} {step.worker}"),
+                steps.user_data,
+            )
+        except StackFailed as failure:
+            # The provider refused these creations. Other machines may still fail to boot.
+            refused = [
+                attempt.altered(result=classify(said, attempt.worker), detail=said[:_LINE_LIMIT])
+                for attempt in attempts
+                if (said := failure.failed.get(attempt.worker)) is not None
+            ]
+            run.sources.store.record_attempts(refused)
+            raise
+        finally:
+            after = run.engine.read(run.ref)
+            if isinstance(after, Stack):
+                run.record_stack(serial=after.serial)
+                if is_empty(after) and run.ref.pool not in run.fleet.pools:
+                    run.sources.store.forget_stack(run.ref.name)
     except FleetError:
-        if enrolled.user_data:
-            for trouble in run.enrolling.revoke(creates, enrolled, run.read_stack()):
-                run.tell(f"{run.ref.pool}: {trouble}")
+        steps.revoke()
         raise
+    return tuple(step.worker for step in made)
 
 
-def _make_change(run: PoolRun, change: StackChange, enrolled: Enrolled) -> tuple[StackStep, ...]:
-    run.record_stack(serial=run.stack.serial if run.stack else 0)
-    attempts = begin_attempts(run.world, enrolled.creates, run.sources.store)
-    try:
-        return change.make(
-            lambda step: run.tell(f"{run.ref.pool}: {step.operation} {step.worker}"),
-            enrolled.user_data,
-        )
-    except StackFailed as failure:
-        end_attempts(attempts, failure, run.sources.store)
-        raise
-    finally:
-        after = run.engine.read(run.ref)
-        if isinstance(after, Stack):
-            run.record_stack(serial=after.serial)
-            if is_empty(after) and run.ref.pool not in run.fleet.pools:
-                run.sources.store.forget_stack(run.ref.name)
-
-
-def begin_attempts(world: World, creates: Sequence[Create], store: Store) -> tuple[Attempt, ...]:
+def _begin_attempts(run: PoolRun, creates: Sequence[Create]) -> tuple[Attempt, ...]:
     """Record and return attempts to create machines. Some may be recorded already."""
-    begun = {each.worker: each for each in world.attempts if each.result == "starting"}
+    begun = {each.worker: each for each in run.world.attempts if each.result == "starting"}
     attempts = [
         begun.get(create.worker)
         or Attempt(
@@ -612,24 +540,13 @@ def begin_attempts(world: World, creates: Sequence[Create], store: Store) -> tup
             type=create.inputs.type,
             market=market_of(create.inputs),
             image=create.inputs.image,
-            at=world.time,
+            at=run.world.time,
             result="starting",
         )
         for create in creates
     ]
-    store.record_attempts([each for each in attempts if each.worker not in begun])
+    run.sources.store.record_attempts([each for each in attempts if each.worker not in begun])
     return tuple(attempts)
-
-
-def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store) -> None:
-    """Record which creations the provider refused. Other machines may still fail to boot."""
-    store.record_attempts(
-        [
-            attempt.altered(result=classify(said, attempt.worker), detail=said[:_LINE_LIMIT])
-            for attempt in attempts
-            if (said := failure.failed.get(attempt.worker)) is not None
-        ]
-    )
 
 
 def is_orphan(action: Action) -> bool:
@@ -769,6 +686,10 @@ def with_orphans(
     return _combine(outcome, delete_unrecorded_machines(world, plan, orphans, sources, tell))
 
 
+class _StopRequested(WorkerBusy):
+    """The user requested a stop, so that no further step starts. This is no failure."""
+
+
 def delete_unrecorded_machines(
     world: World, plan: Plan, actions: Sequence[Action], sources: Sources, tell: Tell
 ) -> StackOutcome:
@@ -777,16 +698,19 @@ def delete_unrecorded_machines(
     Queues are called one after the other. Machines are deleted concurrently if their provider
     permits it.
     """
+    provider = next(p.provider for p in plan.pools if p.pool == actions[0].pool) or ""
     done: set[str] = set()
+    pending: set[str] = set()
     staying: dict[str, FleetError] = {}
-    going: list[_PendingDeletion] = []
+    going: list[tuple[Action, Callable[[], None]]] = []
 
-    def tell_of(action: Action, error: FleetError | None) -> None:
-        if error:
-            staying[action.worker] = error
-        else:
-            tell(f"{action.pool}: {action.action} {action.worker}")
-            done.add(action.worker)
+    def tell_of(action: Action) -> None:
+        tell(f"{action.pool}: {action.action} {action.worker}")
+        done.add(action.worker)
+
+    def delete(each: tuple[Action, Callable[[], None]]) -> None:
+        _check_stop(sources)
+        each[1]()
 
     note_departures(world, actions, sources.store)
     for action in actions:
@@ -794,27 +718,24 @@ def delete_unrecorded_machines(
             _check_stop(sources)
             if isinstance(action, Drain):
                 _registry(sources, action.registry).drain(action.worker)
-                tell_of(action, None)
+                tell_of(action)
             elif isinstance(action, Delete):
-                going.append(_retire(world, plan, action, sources))
+                going.append((action, _retire(world, provider, action, sources)))
         except FleetError as error:
-            tell_of(action, error)
-
-    def delete(each: _PendingDeletion) -> None:
-        _check_stop(sources)
-        each.machine_api.delete(each.machine)
-
-    pending: set[str] = set()
-    machine_api = going[0].machine_api if going else None
-    with closing(run_steps(machine_api, going, delete)) as ended:
-        for each, trouble in ended:
+            staying[action.worker] = error
+    with closing(run_steps(sources.machine_apis.get(provider), going, delete)) as ended:
+        for (action, _), trouble in ended:
             if isinstance(trouble, DeletionPending):
-                pending.add(each.action.worker)
+                pending.add(action.worker)
+            elif trouble:
+                staying[action.worker] = trouble
             else:
-                tell_of(each.action, trouble)
+                tell_of(action)
+    failures = [each for each in staying.values() if not isinstance(each, WorkerBusy)]
+    is_refused = all(isinstance(each, PlanRefused) for each in failures)
     return StackOutcome(
         pool=actions[0].pool,
-        result=_worst_result(staying.values()),
+        result="applied" if not failures else "refused" if is_refused else "failed",
         drained=tuple(a.worker for a in actions if isinstance(a, Drain) and a.worker in done),
         deleted=tuple(a.worker for a in actions if isinstance(a, Delete) and a.worker in done),
         deleting=tuple(a.worker for a in actions if a.worker in pending),
@@ -824,44 +745,26 @@ def delete_unrecorded_machines(
     )
 
 
-class _PendingDeletion(NamedTuple):
-    """A machine to delete, whose worker is already disabled."""
-
-    action: Delete
-    machine_api: MachineApi
-    machine: str
-
-
-class _StopRequested(FleetError):
-    """The user requested a stop, so that no further step starts."""
-
-
 def _check_stop(sources: Sources) -> None:
     if sources.is_ending():
         raise _StopRequested("stopped by a signal")
 
 
-def _retire(world: World, plan: Plan, action: Delete, sources: Sources) -> _PendingDeletion:
-    """Release, revoke or disable a worker at its queue. Raises if its machine must be kept."""
-    provider = next(pool.provider for pool in plan.pools if pool.pool == action.pool)
-    machine_api = sources.machine_apis.get(provider or "")
-    machine = machine_at(world, provider or "", action.worker)
+def _retire(world: World, provider: str, action: Delete, sources: Sources) -> Callable[[], None]:
+    """Release, revoke or disable a worker; return the deletion of its machine.
+
+    Raises FleetError if the machine must be kept.
+    """
+    machine_api = sources.machine_apis.get(provider)
+    machine = machine_at(world, provider, action.worker)
     if machine_api is None or machine is None:
         raise PlanRefused(
             f"no stack holds it, and fleet deletes machines of {provider} only through their "
             "stack; delete it in the provider's console"
         )
     if action.registry is not None:
-        retire_worker(_registry(sources, action.registry), action)
-    return _PendingDeletion(action, machine_api, machine.id)
-
-
-def _worst_result(errors: Iterable[FleetError]) -> _Result:
-    """Return a pool's result given these errors. A busy worker or a stop is no failure."""
-    met = [error for error in errors if not isinstance(error, WorkerBusy | _StopRequested)]
-    if not met:
-        return "applied"
-    return "refused" if all(isinstance(error, PlanRefused) for error in met) else "failed"
+        _retire_worker(_registry(sources, action.registry), action)
+    return partial(machine_api.delete, machine.id)
 
 
 def _registry(sources: Sources, name: str) -> Registry:

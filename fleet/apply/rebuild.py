@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pydantic import Field
 
@@ -312,24 +312,21 @@ def _adopt(
 _CONNECTED = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF)
 
 
-class RemovedRecord(NamedTuple):
-    """The result of removing a machine's record from its stack."""
+def forget_machine(
+    fleet: Fleet, world: World, name: str, sources: Sources
+) -> tuple[str, str | None]:
+    """Forget a missing machine and disable its worker; return its pool and the worker's queue.
 
-    pool: str
-    """Pool whose stack had the machine."""
-    queue: str | None = None
-    """Queue that disabled the worker; None if no queue had a worker to disable."""
-
-
-def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> RemovedRecord:
-    """Forget a missing machine and disable its worker. Raises PlanRefused if it perhaps exists."""
+    The queue is None if no queue had a worker to disable. Raises PlanRefused if the machine
+    perhaps exists.
+    """
     pool = _find_pool(world, name)
     inventory = take_inventory(fleet, world)[pool]
     unit = _find_missing(fleet, world, inventory, name)
     queue = _release(unit, sources)
     engine = sources.engine_of(inventory.provider)
     engine.forget(stack_ref(fleet, pool, inventory.provider, inventory.stack), name)
-    return RemovedRecord(pool, queue)
+    return pool, queue
 
 
 def _release(unit: Unit, sources: Sources) -> str | None:

@@ -1,20 +1,27 @@
-"""Record runs in the journal and in the log, with actions, reasons and origin."""
+"""Record runs in the journal and in the log, with actions, reasons and origin.
+
+The journal has each change before the change is made. An operator and the next run can then read
+which changes a killed run had started. One operation of an engine is one entry; the state of its
+stack records each machine.
+"""
 
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any, TypeVar
 
+from fleet.apply.observe import Sources
 from fleet.clock import utc_now
 from fleet.errors import FleetError
 from fleet.model.history import Counted, Outcome, StackOutcome
 from fleet.model.log import LogEntry, Origin, run_id
 from fleet.model.orders import Hold, Order
 from fleet.model.plan import Action, Create, Delete, Plan
-from fleet.ports import RunRecords
+from fleet.ports import Progress, RunRecords, StackChange, StackRef, StackStep, Tell, with_methods
 from fleet.report.outcome import format_steps
 from fleet.state.database import name_user
 from fleet.state.store import Store
@@ -192,7 +199,10 @@ class RunLog:
         for name in outcome.resumed:
             yield self._entry("resume", plan=outcome.plan, machine=name, outcome="done")
         for version in outcome.promoted:
-            yield self._entry("promote", plan=outcome.plan, details=image_details(version))
+            image, _, number = version.partition(" ")
+            yield self._entry(
+                "promote", plan=outcome.plan, details={"image": image, "version": number}
+            )
         for place in outcome.rules:
             yield self._entry("rules", details={"delivered": place})
 
@@ -213,12 +223,6 @@ class RunLog:
             cost=cost,
             outcome=outcome,
         )
-
-
-def image_details(version: str) -> dict[str, str]:
-    """Return the log details of an image version given as text `IMAGE VERSION`."""
-    image, _, number = version.partition(" ")
-    return {"image": image, "version": number}
 
 
 def order_entry(kind: str, at: datetime, **fields: object) -> LogEntry:
@@ -286,3 +290,85 @@ def find_origin(environment: Mapping[str, str] = os.environ) -> Origin:
         pipeline=pipeline,
         job=first("CI_JOB_URL"),
     )
+
+
+_REGISTRY_STEPS = {
+    "drain": "drain {0}",
+    "resume": "give back {0}",
+    "disable": "disable {0}",
+    "revoke": "revoke the token of {0}",
+    "release": "release {0}",
+}
+"""Method of a registry that changes a worker, to the text of its step."""
+Adapter = TypeVar("Adapter")
+
+
+def journalled(sources: Sources, note: Tell) -> Sources:
+    """Return adapters that describe each change to `note` before they make the change."""
+    planned: dict[str, tuple[StackStep, ...]] = {}
+    enroller_steps = {"enrol": "enrol {0.worker}"}
+    return replace(
+        sources,
+        registries={
+            name: _note_steps(each, f"queue {name}", _REGISTRY_STEPS, note)
+            for name, each in sources.registries.items()
+        },
+        enrollers={
+            name: _note_steps(each, f"queue {name}", enroller_steps, note)
+            for name, each in sources.enrollers.items()
+        },
+        bases={
+            name: _journalled_engine(base, planned, note) for name, base in sources.bases.items()
+        },
+        engine_of=lambda provider: _journalled_engine(sources.engine_of(provider), planned, note),
+    )
+
+
+def _note_steps(adapter: Adapter, place: str, steps: Mapping[str, str], note: Tell) -> Adapter:
+    """Return an adapter that notes a step before a method. `steps`: method to text of its step."""
+
+    def noted(name: str) -> Callable[..., Any]:
+        def call(*arguments: object) -> Any:  # noqa: ANN401 - the method's own result
+            note(f"{place}: {steps[name].format(*arguments)}")
+            return getattr(adapter, name)(*arguments)
+
+        return call
+
+    return with_methods(adapter, {name: noted(name) for name in steps})
+
+
+def _journalled_engine(engine: Any, planned: dict[str, tuple[StackStep, ...]], note: Tell) -> Any:  # noqa: ANN401 - of machines or of shared resources
+    """Return an engine that notes each change before its start. `planned` is the last preview."""
+
+    def preview(ref: StackRef, wanted: Sequence[Any]) -> tuple[StackStep, ...]:
+        planned[ref.name] = engine.preview(ref, wanted)
+        return planned[ref.name]
+
+    def up(ref: StackRef, *arguments: object) -> tuple[StackStep, ...]:
+        note(_describe_update(ref, planned.get(ref.name, ())))
+        steps: tuple[StackStep, ...] = engine.up(ref, *arguments)
+        return steps
+
+    @contextmanager
+    def prepare(ref: StackRef, workers: Sequence[Any]) -> Iterator[StackChange]:
+        with engine.prepare(ref, workers) as change:
+
+            def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[StackStep, ...]:
+                note(_describe_update(ref, change.steps))
+                steps: tuple[StackStep, ...] = change.make(progress, user_data)
+                return steps
+
+            yield StackChange(change.steps, make)
+
+    def forget(ref: StackRef, worker: str) -> None:
+        note(f"stack {ref.name}: forget {worker}")
+        engine.forget(ref, worker)
+
+    return with_methods(
+        engine, {"preview": preview, "up": up, "prepare": prepare, "forget": forget}
+    )
+
+
+def _describe_update(ref: StackRef, steps: Sequence[StackStep]) -> str:
+    said = ", ".join(f"{step.operation} {step.worker}" for step in steps)
+    return f"stack {ref.name}: {said or 'update'}"

@@ -10,15 +10,13 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from fleet.apply.config import Config, PlanResult
-from fleet.apply.journal import journalled
 from fleet.apply.notify import send_notices
 from fleet.apply.observe import REMEMBERED, Concurrently, Sources, remember_rules, stack_ref
-from fleet.apply.parallel import Parallelism, pool_executor
+from fleet.apply.parallel import Background, Pace, pool_executor
 from fleet.apply.plan import observe_with_progress, plan_for, priced
 from fleet.apply.pool import (
-    Enrolling,
     PoolRun,
-    apply_with_gone,
+    apply_pool,
     by_pool,
     confirm_all,
     forget_departures,
@@ -30,7 +28,7 @@ from fleet.apply.pool import (
     stagger,
     with_orphans,
 )
-from fleet.apply.record import RunLog, actions_of
+from fleet.apply.record import RunLog, actions_of, journalled
 from fleet.apply.satellites import SeenRun, connected
 from fleet.apply.saved_plan import (
     Selection,
@@ -72,10 +70,15 @@ class RunOptions:
     """The selected pools or plan, the parallelism and the stop signals of one run."""
 
     selection: Selection = field(default_factory=Selection)
-    pace: Parallelism = field(default_factory=Parallelism)
+    pace: Pace = 1
     signals: Signals = field(default_factory=Signals)
     trusts_clock: bool = False
     """True if a user confirmed that this computer's clock is right."""
+
+    @property
+    def background(self) -> Background | None:
+        """Return the threads that continue slow work during later runs; None if each run waits."""
+        return self.pace if isinstance(self.pace, Background) else None
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def apply_once(
 ) -> Applied:
     """Plan and apply under the lock. `show` receives the plan before any machine changes."""
     started = utc_now()
-    background, signals = options.pace.background, options.signals
+    background, signals = options.background, options.signals
     wired = wire(
         config.fleet,
         file,
@@ -196,22 +199,19 @@ class _ApplyRun:
         sources = replace(self.sources, asking=self._asking())
         world = observe_with_progress(self.config, sources, self.console)
         if not self.options.trusts_clock:
-            self._check_clock(world)
+            store = self.sources.store
+            try:
+                refuse_clock(find_faults_of_world(self.fleet, store, world))
+            except PlanRefused as error:
+                # Without an end, the next run would compare its clock with this run.
+                outcome = Outcome(plan="", refused=(str(error),)).model_dump_json()
+                store.record_run(started=self.started, ended=utc_now(), plan="", outcome=outcome)
+                raise
         return world
-
-    def _check_clock(self, world: World) -> None:
-        store = self.sources.store
-        try:
-            refuse_clock(find_faults_of_world(self.fleet, store, world))
-        except PlanRefused as error:
-            # Without an end, the next run would compare its clock with this run.
-            outcome = Outcome(plan="", refused=(str(error),)).model_dump_json()
-            store.record_run(started=self.started, ended=utc_now(), plan="", outcome=outcome)
-            raise
 
     def _asking(self) -> Callable[[], SourceReader]:
         """Return a factory of readers. Meanwhile, tickets get machines that were idle before."""
-        background, signals = self.options.pace.background, self.options.signals
+        background, signals = self.options.background, self.options.signals
         if background is None or background.seen is None:
             return self.sources.asking
         # If this run does not complete, the next run must not use this older observation.
@@ -261,7 +261,17 @@ class _ApplyRun:
             return Outcome(plan=plan.digests.plan, stacks=troubles, outdated=changes)
         tell = _progress_teller(plan, self.console)
         self.log.intend(plan)
-        extend_expiries(self.fleet, world, self.sources, self.console.note)
+        until = extended(self.fleet, world.time)
+        for provider, machines in find_due(self.fleet, world):
+            machine_api = self.sources.machine_apis.get(provider)
+            if machine_api is None:
+                continue
+            try:
+                machine_api.extend([machine.id for machine in machines], until)
+            except FleetError as error:
+                self.console.note(
+                    f"cannot extend the expiry of {len(machines)} machines at {provider}: {error}"
+                )
         promoted: tuple[str, ...] = ()
         if not competing_provisioners(world, plan):
             promoter = connected().promoter()
@@ -284,7 +294,7 @@ class _ApplyRun:
         world = seen.model_dump_json() if keep else ""
         store, before = self.sources.store, sample_of(self.fleet, whole)
         store.record_sample(before, RunObservation(seen.time, world, keep))
-        background = self.options.pace.background
+        background = self.options.background
         actions = {**(background.actions if background else {}), **actions_of(plan)}
         after = sample_after(before, whole, actions.values(), outcome, utc_now())
         if after.pools != before.pools:
@@ -292,7 +302,7 @@ class _ApplyRun:
 
     def record(self, plan: Plan, outcome: Outcome, world: World) -> None:
         """Record the end and the results of this run."""
-        background = self.options.pace.background
+        background = self.options.background
         earlier = background.actions if background else {}
         waited = self.sources.store.waited()
         counted = Counted(tallies_of(self.fleet, world, plan, waited), waiting_of(world, waited))
@@ -368,19 +378,6 @@ def _progress_teller(plan: Plan, console: Console) -> Callable[[str], None]:
     return tell
 
 
-def extend_expiries(fleet: Fleet, world: World, sources: Sources, tell: Tell) -> None:
-    """Extend the expiry of machines that this run keeps; print a warning if that fails."""
-    until = extended(fleet, world.time)
-    for provider, machines in find_due(fleet, world):
-        machine_api = sources.machine_apis.get(provider)
-        if machine_api is None:
-            continue
-        try:
-            machine_api.extend([machine.id for machine in machines], until)
-        except FleetError as error:
-            tell(f"cannot extend the expiry of {len(machines)} machines at {provider}: {error}")
-
-
 def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:
     """Return why actions are forbidden: a sentence per queue that creates machines itself."""
     approved = {name for each in plan.approvals if each.guard == "rival" for name in each.passes}
@@ -422,14 +419,14 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
         return Outcome(plan=plan.digests.plan, refused=refused)
     released = release_all(plan, sources, tell)
     resumed = resume_all(world, plan, sources, tell)
-    enrolling = Enrolling(fleet, world, sources, stagger(plan.actions))
+    delays = stagger(plan.actions)
 
     def apply_one(verdict: PoolVerdict) -> StackOutcome | None:
         if sources.is_ending():
             return None
         ref = stack_ref(fleet, verdict.pool, verdict.provider or "", world.stack_of(verdict.pool))
-        run = PoolRun(fleet, world, plan, ref, sources, tell, enrolling)
-        return with_orphans(apply_with_gone(run), world, plan, sources, tell)
+        run = PoolRun(fleet, world, plan, ref, sources, tell, delays)
+        return with_orphans(apply_pool(run), world, plan, sources, tell)
 
     def machines_of(pool: str) -> frozenset[str]:
         return frozenset(each.worker for each in plan.actions if each.pool == pool)

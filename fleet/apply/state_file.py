@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
@@ -20,7 +20,7 @@ from fleet.clock import utc_now
 from fleet.engines.embedded import Records, StackRows
 from fleet.engines.projects import project_name
 from fleet.engines.pulumi_backends import Objects, open_objects, shown_address
-from fleet.engines.pulumi_state import drop_locks, find_checkpoint, find_locks, stack_key
+from fleet.engines.pulumi_state import Lock, drop_locks, find_checkpoint, find_locks, stack_key
 from fleet.errors import (
     FileUnreadable,
     Locked,
@@ -65,7 +65,13 @@ def export_state(fleet: Fleet, store: Store, storage: Storage, out: str, console
         if died:
             console.note(f"took over the lock of {died}, which died")
         names = stacks_of(fleet, store.stacks())
-        _refuse_locked(stacks, names)
+        for project, name in names:
+            for lock in find_locks(stacks.objects, project, name):
+                if lock.alive is not False:
+                    raise Locked(
+                        f"stack {name} is locked by {lock.owner} since {lock.since}; wait, or if "
+                        "that run is dead: `fleet state unlock`"
+                    )
         rows = {table: [dict(row) for row in rows] for table, rows in store.dump().items()}
         try:
             file = StateFile(
@@ -197,16 +203,6 @@ def _contents(file: StateFile) -> str:
     return f"the store ({many(len(file.store.get('runs', [])), 'run')}) and {stacks}"
 
 
-def _refuse_locked(stacks: Stacks, names: Sequence[tuple[str, str]]) -> None:
-    for project, name in names:
-        for lock in find_locks(stacks.objects, project, name):
-            if lock.alive is not False:
-                raise Locked(
-                    f"stack {name} is locked by {lock.owner} since {lock.since}; wait, or if "
-                    "that run is dead: `fleet state unlock`"
-                )
-
-
 def _other_stacks(stacks: Stacks, file: StateFile) -> Iterator[str]:
     """Yield the names of existing stacks and settings that differ from the file."""
     for name, rows in stacks.embedded([("", name) for name in file.embedded]).items():
@@ -254,70 +250,37 @@ def _read(path: Path) -> StateFile:
     return file.altered(store=store)
 
 
-class HeldLock(NamedTuple):
-    """A lock with its owner, its start, the owner's liveness, and a function to remove it."""
-
-    what: str
-    owner: str
-    since: str
-    alive: bool | None
-    release: Callable[[], None]
-
-
 def unlock(
     fleet: Fleet, store: Store, storage: Storage, dead: str | None, console: Console
 ) -> int:
     """Remove the locks of killed runs, and of the owner `dead`; raise PlanRefused for others."""
-    names = stacks_of(fleet, store.stacks())
-    locks = (*_find_fleet_lock(fleet.fleet, store), *_find_stack_locks(names, storage))
+    locks: list[tuple[str, Lock, Callable[[], None]]] = []
+    if holder := store.lock_holder():
+        held = Lock("", *holder, alive=store.is_held())
+        locks.append((f"the lock of fleet {fleet.fleet}", held, partial(store.unlock, holder[0])))
+    # The kernel releases locks of the embedded engine.
+    objects = open_objects(storage.backend)
+    if objects:
+        locks += [
+            (f"the lock of stack {name}", lock, partial(drop_locks, objects, [lock]))
+            for project, name in stacks_of(fleet, store.stacks())
+            for lock in find_locks(objects, project, name)
+        ]
     kept = []
-    for held in locks:
-        if held.alive is False or (held.alive is None and held.owner == dead):
-            held.release()
-            console.out(f"removed {held.what}, held by {held.owner} since {held.since}")
+    for what, lock, release in locks:
+        whose = f"{what} is held by {lock.owner} since {lock.since}"
+        if lock.alive is False or (lock.alive is None and lock.owner == dead):
+            release()
+            console.out(f"removed {what}, held by {lock.owner} since {lock.since}")
+        elif lock.alive:
+            kept.append(f"{whose}, and that process is running: wait for it")
         else:
-            kept.append(_explain_kept_lock(held))
+            kept.append(
+                f"{whose}; cannot tell from here whether that process runs; if it is dead: fleet "
+                f"state unlock --holder '{lock.owner}'"
+            )
     if kept:
         raise PlanRefused("; ".join(kept))
     if not locks:
         console.out("no lock is held")
     return 0
-
-
-def _find_fleet_lock(fleet: str, store: Store) -> Iterator[HeldLock]:
-    holder = store.lock_holder()
-    if holder:
-        owner, since = holder
-        yield HeldLock(
-            f"the lock of fleet {fleet}",
-            owner,
-            since,
-            store.is_held(),
-            partial(store.unlock, owner),
-        )
-
-
-def _find_stack_locks(names: Iterable[Name], storage: Storage) -> Iterator[HeldLock]:
-    """Yield the locks of Pulumi stacks. The kernel releases locks of the embedded engine."""
-    objects = open_objects(storage.backend)
-    if objects is None:
-        return
-    for project, name in names:
-        for lock in find_locks(objects, project, name):
-            yield HeldLock(
-                f"the lock of stack {name}",
-                lock.owner,
-                lock.since,
-                lock.alive,
-                partial(drop_locks, objects, [lock]),
-            )
-
-
-def _explain_kept_lock(held: HeldLock) -> str:
-    whose = f"{held.what} is held by {held.owner} since {held.since}"
-    if held.alive:
-        return f"{whose}, and that process is running: wait for it"
-    return (
-        f"{whose}; cannot tell from here whether that process runs; if it is dead: fleet state "
-        f"unlock --holder '{held.owner}'"
-    )

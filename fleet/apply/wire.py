@@ -261,7 +261,11 @@ def _queue(
     match queue:
         case DebusineQueue():
             try:
-                return _debusine(fleet, queue, secrets, made)
+                if queue.read is not None:
+                    return DebusineDatabase(fleet, queue, secrets.read(queue.read), made)
+                token = secrets.read(queue.token) if queue.token else None
+                paths = [rule.from_ for rule in fleet.derive if rule.from_ is not None]
+                return DebusineRest(queue, token, paths=paths, max_age=fleet.guards.demand_max_age)
             except SecretMissing as error:
                 unknown = Unknown.of(error)
                 return _UnreadableSource(QueueReading(demand=unknown, workers=unknown))
@@ -301,15 +305,6 @@ def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str
                     yield name, TaskRules(queue, rules, token, path=path, seconds=seconds)
             case _:
                 continue
-
-
-def _debusine(fleet: Fleet, queue: DebusineQueue, secrets: HostSecrets, made: Made) -> Queue:
-    """Return the reader of a server: over SQL if configured (exact and fast), otherwise REST."""
-    if queue.read is not None:
-        return DebusineDatabase(fleet, queue, secrets.read(queue.read), made)
-    token = secrets.read(queue.token) if queue.token else None
-    paths = [rule.from_ for rule in fleet.derive if rule.from_ is not None]
-    return DebusineRest(queue, token, paths=paths, max_age=fleet.guards.demand_max_age)
 
 
 def _resolve_path(queue: QueueModel, base: Path) -> QueueModel:

@@ -188,7 +188,18 @@ def _consider(case: _AdoptionState, found: FoundMachine) -> None:
     if why:
         case.against.append(f"{machine.name}: {why}")
     else:
-        inputs = _real_inputs(case, found)
+        made = _new_inputs(case, found)
+        is_alike = made.architecture == found.architecture and all(
+            found.settings.get(key) == value for key, value in made.settings.items()
+        )
+        really = {"type": made.type, "image": made.image, "architecture": found.architecture}
+        known = digest({**really, "settings": found.settings})[:16]
+        marks = made.labels if is_alike else {**made.labels, "digest": known}
+        inputs = made.altered(
+            architecture=found.architecture,
+            settings=found.settings,
+            labels={**found.labels, **marks},
+        )
         case.taken.append((found, Adopted(machine=machine, inputs=inputs, differs=differs)))
 
 
@@ -249,20 +260,6 @@ def _new_inputs(case: _AdoptionState, found: FoundMachine) -> WorkerInputs:
     return new_inputs(case.fleet, option, machine.name)
 
 
-def _real_inputs(case: _AdoptionState, found: FoundMachine) -> WorkerInputs:
-    """Return the inputs to record for a machine: its real settings, and fleet's labels."""
-    made = _new_inputs(case, found)
-    is_alike = made.architecture == found.architecture and all(
-        found.settings.get(key) == value for key, value in made.settings.items()
-    )
-    really = {"type": made.type, "image": made.image, "architecture": found.architecture}
-    known = digest({**really, "settings": found.settings})[:16]
-    marks = made.labels if is_alike else {**made.labels, "digest": known}
-    return made.altered(
-        architecture=found.architecture, settings=found.settings, labels={**found.labels, **marks}
-    )
-
-
 def _world_after(case: _AdoptionState) -> World:
     """Return the expected world once these machines are marked and in the pool's stack."""
     provider, world = case.declared.provider, case.world
@@ -318,7 +315,17 @@ def adopt_machines(
     for each in adoption.machines:
         adopter.mark(each.machine.id, each.inputs)
         tell(f"{adoption.pool}: labelled {each.machine.name}")
-    _check_marked(adoption, sources)
+    listing = sources.providers[adoption.provider].list(adoption.fleet)
+    listed = listing.machines if isinstance(listing, Listing) else ()
+    marks = {(each.name, each.id, each.pool, each.digest) for each in listed}
+    for adopted in adoption.machines:
+        machine, digest = adopted.machine, adopted.inputs.labels["digest"]
+        if (machine.name, machine.id, adoption.pool, digest) not in marks:
+            said = f": {listing.unknown}" if isinstance(listing, Unknown) else ""
+            raise PlanRefused(
+                f"provider {adoption.provider} does not list {machine.name} with its new "
+                f"labels{said}; it was not recorded; run the same command again"
+            )
     # Without user data, the engine cannot create a machine in place of a deleted one.
     given = dict.fromkeys(names, "")
     with engine.prepare(ref, workers) as change:
@@ -335,21 +342,6 @@ def _read(engine: Engine, ref: StackRef) -> Stack | None:
     if isinstance(stack, Unknown):
         raise refusal(f"stack {ref.name}: {stack.unknown}")
     return stack
-
-
-def _check_marked(adoption: Adoption, sources: Sources) -> None:
-    """Raise PlanRefused unless the provider lists all machines with their new labels."""
-    listing = sources.providers[adoption.provider].list(adoption.fleet)
-    listed = listing.machines if isinstance(listing, Listing) else ()
-    marks = {(each.name, each.id, each.pool, each.digest) for each in listed}
-    for adopted in adoption.machines:
-        machine, digest = adopted.machine, adopted.inputs.labels["digest"]
-        if (machine.name, machine.id, adoption.pool, digest) not in marks:
-            said = f": {listing.unknown}" if isinstance(listing, Unknown) else ""
-            raise PlanRefused(
-                f"provider {adoption.provider} does not list {machine.name} with its new "
-                f"labels{said}; it was not recorded; run the same command again"
-            )
 
 
 def _check_preview(steps: Sequence[StackStep], names: Sequence[str], left: str) -> None:
@@ -384,21 +376,17 @@ def adoption_to_lines(adoption: Adoption, *, applies: bool) -> Iterator[Line]:
     headline = f"{what} into pool {adoption.pool}" if adoption.machines else "Nothing to adopt"
     yield line(StyledText(headline, Style.BOLD))
     for each in adoption.machines:
-        yield from _machine(each)
+        machine = each.machine
+        yield line(
+            "  ",
+            StyledText("+ adopt", Style.GREEN),
+            f"  {machine.name}  {machine.type}, image {machine.image}, id {machine.id}",
+        )
+        for difference in each.differs:
+            yield line("      ", StyledText(f"! outdated: {difference}", Style.YELLOW))
+        yield line(f"      next apply: {each.next}")
     if adoption.already:
         yield line(f"  in the pool already: {', '.join(adoption.already)}")
-
-
-def _machine(adopted: Adopted) -> Iterator[Line]:
-    machine = adopted.machine
-    yield line(
-        "  ",
-        StyledText("+ adopt", Style.GREEN),
-        f"  {machine.name}  {machine.type}, image {machine.image}, id {machine.id}",
-    )
-    for difference in adopted.differs:
-        yield line("      ", StyledText(f"! outdated: {difference}", Style.YELLOW))
-    yield line(f"      next apply: {adopted.next}")
 
 
 def arguments(parser: Parser) -> None:

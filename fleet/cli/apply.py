@@ -22,7 +22,7 @@ from fleet.apply.config import (
     to_config,
 )
 from fleet.apply.metrics import metrics_of
-from fleet.apply.parallel import Background, Parallelism, default_jobs
+from fleet.apply.parallel import Background, default_jobs
 from fleet.apply.plan import can_confirm, is_confirmed, observe_and_plan
 from fleet.apply.run import Applied, RunOptions, apply_once
 from fleet.apply.saved_plan import (
@@ -157,7 +157,10 @@ def keep_applying(
             schedule.most is not None
             and (clock.now() - tally.began).total_seconds() + pause >= schedule.most
         ):
-            return _end_of_schedule(schedule, tally, last, tell)
+            pending = f": {', '.join(last.on_the_way)}" if last and last.on_the_way else ""
+            busy = f"; not idle yet{pending}" if schedule.until_quiet else ""
+            tell(f"stopped {tally}: {write_duration(schedule.most or 0)} are over{busy}")
+            return tally.code or (1 if schedule.until_quiet else 0)
         if not waiter.wait(pause):
             tell(f"stopped {tally}")
             return 0
@@ -229,15 +232,6 @@ def _run_once(run: Callable[[], ApplyResult], tally: _Tally, tell: Tell) -> Appl
     return done
 
 
-def _end_of_schedule(
-    schedule: Schedule, tally: _Tally, last: ApplyResult | None, tell: Tell
-) -> int:
-    pending = f": {', '.join(last.on_the_way)}" if last and last.on_the_way else ""
-    busy = f"; not idle yet{pending}" if schedule.until_quiet else ""
-    tell(f"stopped {tally}: {write_duration(schedule.most or 0)} are over{busy}")
-    return tally.code or (1 if schedule.until_quiet else 0)
-
-
 class Runs:
     """The runs of one loop, each of which uses the latest valid fleet.yaml."""
 
@@ -301,8 +295,8 @@ class Runs:
             config = replace(config, fleet=self._config.fleet)
         if self._refused or config.fleet is not self._config.fleet:
             self._console.note(f"{self._args.file} changed; applying the new version")
-            if self._options.pace.background:
-                self._options.pace.background.seen = None
+            if self._options.background:
+                self._options.background.seen = None
         self._config, self._refused = config, ""
         return True
 
@@ -428,8 +422,8 @@ def run(args: argparse.Namespace, console: Console, signals: Signals | None = No
     schedule, selection = _schedule(args), _selection(args)
     config = load_config(args, console)
     refuse_throwaway_state(config.fleet, args.file)
-    pace = Parallelism(args.jobs or default_jobs())
-    options = RunOptions(selection, pace, signals or Signals(), args.trust_clock)
+    jobs = args.jobs or default_jobs()
+    options = RunOptions(selection, jobs, signals or Signals(), args.trust_clock)
     if schedule is None:
         return _apply_once(config, args, console, options)
     runs = Runs(args, console, config, options)

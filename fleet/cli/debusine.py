@@ -38,7 +38,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if not args.check:
         if args.queue:
             raise WrongUsage("--queue needs --check")
-        return _print(args, console)
+        role = args.role or ("fleet_rw" if args.admin else "fleet_ro")
+        if args.json:
+            needed = [
+                {"table": right.table, "privilege": right.privilege, "column": right.column}
+                for right in rights(admin=args.admin)
+            ]
+            sql = write_grants(role, admin=args.admin)
+            console.out(json.dumps({"role": role, "sql": sql, "rights": needed}, indent=2))
+        else:
+            console.out(write_grants(role, admin=args.admin))
+        return 0
     if args.role:
         raise WrongUsage("--check uses the role of fleet.yaml; remove --role")
     standings = dict(_check(args, load_config(args, console).fleet))
@@ -54,30 +64,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return int(any(standing.missing or standing.excess for standing in standings.values()))
 
 
-def _print(args: argparse.Namespace, console: Console) -> int:
-    role = args.role or ("fleet_rw" if args.admin else "fleet_ro")
-    if args.json:
-        needed = [
-            {"table": right.table, "privilege": right.privilege, "column": right.column}
-            for right in rights(admin=args.admin)
-        ]
-        sql = write_grants(role, admin=args.admin)
-        console.out(json.dumps({"role": role, "sql": sql, "rights": needed}, indent=2))
-    else:
-        console.out(write_grants(role, admin=args.admin))
-    return 0
-
-
 def _check(args: argparse.Namespace, fleet: Fleet) -> Iterator[tuple[str, GrantDifference]]:
     secrets = HostSecrets.beside(args.file)
-    for name, reference in sorted(_references(args, fleet).items()):
-        with reading(secrets.read(reference)) as connection:
-            identify(connection)
-            yield name, compare(connection, admin=args.admin)
-
-
-def _references(args: argparse.Namespace, fleet: Fleet) -> dict[str, SecretRef]:
-    """Map each queue to check to the secret that has the DSN of its database."""
     servers = {n: q for n, q in fleet.queues.items() if isinstance(q, DebusineQueue)}
     if args.queue is not None and args.queue not in servers:
         known = ", ".join(sorted(servers)) or "none"
@@ -90,7 +78,10 @@ def _references(args: argparse.Namespace, fleet: Fleet) -> dict[str, SecretRef]:
         raise FleetError(
             f"{args.file}: no queue of kind debusine has `{key}`, so there is no role to check"
         )
-    return known_references
+    for name, reference in sorted(known_references.items()):
+        with reading(secrets.read(reference)) as connection:
+            identify(connection)
+            yield name, compare(connection, admin=args.admin)
 
 
 def _reference(queue: DebusineQueue, *, admin: bool) -> SecretRef | None:

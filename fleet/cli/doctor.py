@@ -68,7 +68,7 @@ from fleet.schema.units import CommandSecret, EnvSecret, FileSecret, SecretRef, 
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import store_of
 from fleet.tagrules.export import describe_rules, has_own_rules, places_of
-from fleet.words.answers import PERSONS_ORDER
+from fleet.words.answers import describe_persons_order
 from fleet.words.images import describe_waiting
 from fleet.words.runs import describe_killed, explain_lost_store
 from fleet.words.waiting import NO_CONTACT
@@ -342,14 +342,6 @@ def _images(case: Case) -> Iterator[CheckResult]:
             yield CheckResult(about=about, result="notice", said=pool.because, fix=fix)
 
 
-def advises_build(case: Case) -> bool:
-    """Return whether a finding advises to build an image."""
-    found = find_image_troubles(case.fleet, case.world, case.inventory).values()
-    commands = [choice.fix for choice in found]
-    commands += [each.command for each in case.plan.waiting_versions]
-    return any(each.startswith("fleet image build ") for each in commands)
-
-
 def _troubles(case: Case) -> Iterator[CheckResult]:
     """Yield a notice per stop, failure, freeze or hold that no other result reports."""
     for each in find_troubles(case.plan):
@@ -357,7 +349,7 @@ def _troubles(case: Case) -> Iterator[CheckResult]:
             continue
         said, fix = (each.said, each.fix)
         if each.by:  # a person's decision is no fault, so its end is no remedy
-            said, fix = PERSONS_ORDER(said=said, by=each.by), ""
+            said, fix = describe_persons_order(said, each.by), ""
         yield CheckResult(about=each.about, result="notice", said=said, fix=fix)
 
 
@@ -386,7 +378,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
     config = priced(config, world)
     console.progress(f"asking servers, databases and tools of fleet {config.fleet.fleet}")
     case = Case(config.fleet, world, plan_for(config, world))
-    installed = partial(_check_installation, config.fleet, builds=advises_build(case))
+    found = find_image_troubles(case.fleet, case.world, case.inventory).values()
+    commands = [choice.fix for choice in found]
+    commands += [each.command for each in case.plan.waiting_versions]
+    installed = partial(
+        _check_installation,
+        config.fleet,
+        builds=any(each.startswith("fleet image build ") for each in commands),
+    )
     asked = replace(asked, further={**asked.further, "fleet": installed})
     diagnosis = examine(case, asked)
     show(args, console, diagnosis, diagnosis_blocks(diagnosis))

@@ -78,7 +78,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return _explain_powerful(args, console)
     if args.history or args.since:
         raise WrongUsage("--history and --from are for `fleet explain powerful`")
-    args.kind = _find_kind(args)
+    is_package = args.kind == "package" and args.name is not None
+    args.kind = "request" if is_package else str(args.kind)
     is_kind = args.kind in EXPLAINERS
     if args.name is not None and not is_kind:
         raise WrongUsage(f"{shown(args.kind)} is no kind: {', '.join(_KINDS)}")
@@ -105,12 +106,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
     placed = with_places(decision.config, found[0])
     show(args, console, placed, explanation_blocks(placed))
     return 0
-
-
-def _find_kind(args: argparse.Namespace) -> str:
-    """Return the kind in the arguments; a package before a name selects its requests."""
-    is_package = args.kind == "package" and args.name is not None
-    return "request" if is_package else str(args.kind)
 
 
 def _explain_any(

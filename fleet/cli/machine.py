@@ -18,7 +18,7 @@ from typing import Literal
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.observe import Sources
-from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
+from fleet.apply.parallel import default_jobs, pool_executor
 from fleet.apply.plan import (
     can_confirm,
     is_confirmed,
@@ -374,7 +374,7 @@ def _delete_under_lock(  # noqa: PLR0913 - the inputs of a deletion
     """Delete machines under the lock. Raises PlanRefused if the accepted plan has changed."""
     started, signals = utc_now(), Signals()
     sources = replace(sources, is_ending=signals.is_ending)
-    executor = pool_executor(config.fleet, sources, Parallelism(default_jobs()), console.note)
+    executor = pool_executor(config.fleet, sources, default_jobs(), console.note)
     with (
         signals.heard(),
         _hold_lock(sources.store, started, console, deletion) as has_store,
@@ -445,22 +445,12 @@ def arguments(parser: Parser) -> None:
     add_world(listing)
     add_json(listing)
     delete = add_verb(actions, "delete", "drain machines and delete idle ones", _delete)
-    _add_selectors(delete)
-    console = add_verb(actions, "console", "print the last console lines of a machine", _console)
-    console.add_argument("machine", metavar="NAME", help="name, as `fleet status` shows it")
-    gone = "remove a machine from its stack after its provider lost it"
-    forget_it = add_verb(actions, "forget", gone, forget)
-    forget_it.add_argument("machine", metavar="NAME", help="name, as `fleet status` shows it")
-
-
-def _add_selectors(parser: argparse.ArgumentParser) -> None:
-    """Add the options that select the machines to delete."""
-    parser.add_argument(
+    delete.add_argument(
         "machine", nargs="*", metavar="NAME", help="name, as `fleet status` shows it"
     )
     of_pool = "select machines of this pool, or limit --run and --since to it; may be repeated"
-    repeated(parser, "--pool", "NAME", of_pool)
-    which = parser.add_mutually_exclusive_group()
+    repeated(delete, "--pool", "NAME", of_pool)
+    which = delete.add_mutually_exclusive_group()
     flag(which, "--unused", "with --pool: idle machines")
     flag(which, "--all", "with --pool: idle machines, and drain busy ones")
     option(
@@ -478,8 +468,13 @@ def _add_selectors(parser: argparse.ArgumentParser) -> None:
     )
     expired = "expired machines (`expire_after`), and remains of image builds"
     flag(which, "--expired", expired)
-    flag(parser, "--apply", "delete without asking; required without a terminal")
-    add_json(parser)
+    flag(delete, "--apply", "delete without asking; required without a terminal")
+    add_json(delete)
+    console = add_verb(actions, "console", "print the last console lines of a machine", _console)
+    console.add_argument("machine", metavar="NAME", help="name, as `fleet status` shows it")
+    gone = "remove a machine from its stack after its provider lost it"
+    forget_it = add_verb(actions, "forget", gone, forget)
+    forget_it.add_argument("machine", metavar="NAME", help="name, as `fleet status` shows it")
 
 
 class Machines(Value):
@@ -543,7 +538,16 @@ def _list(args: argparse.Namespace, console: Console) -> int:
 
 
 def _delete(args: argparse.Namespace, console: Console) -> int:
-    _require_one_way(args)
+    is_by_pool = args.unused or args.all
+    is_by_time = args.run is not None or args.since is not None
+    is_one_way = sum((bool(args.machine), is_by_pool, is_by_time, args.expired)) == 1
+    fits_pool = (is_by_pool or is_by_time) if args.pool else not is_by_pool
+    if not (is_one_way and fits_pool):
+        raise WrongUsage(
+            "select machines in one way: by NAME; by --pool NAME with --unused (those that run "
+            "nothing) or --all (busy ones are only drained); by --run ID or --since TIME; or by "
+            "--expired"
+        )
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     if args.expired:
@@ -559,20 +563,6 @@ def _delete(args: argparse.Namespace, console: Console) -> int:
         plan = partial(_plan_selected, args, select, _explain_possible_work)
         deletion = Deletion(plan, "fleet apply", frozenset(), may_stay=True)
     return run_deletion(args, console, config, sources, deletion)
-
-
-def _require_one_way(args: argparse.Namespace) -> None:
-    """Raise WrongUsage unless the options select machines in exactly one way."""
-    is_by_pool = args.unused or args.all
-    is_by_time = args.run is not None or args.since is not None
-    is_one_way = sum((bool(args.machine), is_by_pool, is_by_time, args.expired)) == 1
-    fits_pool = (is_by_pool or is_by_time) if args.pool else not is_by_pool
-    if not (is_one_way and fits_pool):
-        raise WrongUsage(
-            "select machines in one way: by NAME; by --pool NAME with --unused (those that run "
-            "nothing) or --all (busy ones are only drained); by --run ID or --since TIME; or by "
-            "--expired"
-        )
 
 
 def _plan_selected(

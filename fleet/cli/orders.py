@@ -69,13 +69,8 @@ def arguments(parser: Parser) -> None:
     add_order(parser)
 
 
-@dataclass(frozen=True)
-class _Ending:
-    """Orders to end early, the kind of their log entries, and the messages about the end."""
-
-    orders: Collection[Order]
-    kind: str
-    said: Collection[str]
+_Ending = tuple[Collection[Order], str, Collection[str]]
+"""Orders to end early, the kind of their log entries, and the messages about the end."""
 
 
 @dataclass(frozen=True)
@@ -137,10 +132,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise WrongUsage("--end ends an order now: remove --for, --reason and --count")
     if args.end:
         ending: _Ending = args.find_ending(args, store.orders(now))
-        store.lift_orders(
-            {each.key: log_of_order(ending.kind, each, now) for each in ending.orders}
-        )
-        said = ending.said
+        orders, kind, said = ending
+        store.lift_orders({each.key: log_of_order(kind, each, now) for each in orders})
     else:
         order, text = args.place(_Ordering(args, config, sources, console, now))
         store.place_order(order, log_of_order(order.order, order, now))
@@ -170,7 +163,7 @@ def _find_freezes(args: argparse.Namespace, orders: Collection[Order]) -> _Endin
     said = said or [f"{what} is not frozen"]
     others = [each for each in freezes if each.pool != args.pool]
     said += [f"{each.sentence}; `{command_to_end(each)}` ends it" for each in others]
-    return _Ending(ending, "unfreeze", said)
+    return ending, "unfreeze", said
 
 
 def _hold(ordering: _Ordering) -> tuple[Hold, str]:
@@ -192,7 +185,7 @@ def _find_holds(args: argparse.Namespace, orders: Collection[Order]) -> _Ending:
     is_failed = all(each.by == FLEET for each in ending)
     follows = "deletes it" if is_failed else "gives its worker work again"
     said = f"{args.machine} is no longer held: the next `fleet apply` {follows}"
-    return _Ending(ending, "release", (said,))
+    return ending, "release", (said,)
 
 
 def _approve(ordering: _Ordering) -> tuple[GivenApproval, str]:
@@ -218,7 +211,7 @@ def _find_approvals(args: argparse.Namespace, orders: Collection[Order]) -> _End
         )
     except_for = "except for approvals in fleet.yaml"
     said = f"guard {args.guard} refuses again for pool {args.pool}, {except_for}"
-    return _Ending(ending, "disapprove", (said,))
+    return ending, "disapprove", (said,)
 
 
 def _check(what: str, name: str, known: Collection[str], said: str) -> None:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.journal import journalled
 from fleet.apply.observe import Sources
 from fleet.apply.plan import observe_with_progress, plan_for
 from fleet.apply.rebuild import (
@@ -23,7 +22,7 @@ from fleet.apply.rebuild import (
     forget_lost,
     forget_stack,
 )
-from fleet.apply.record import RunLog
+from fleet.apply.record import RunLog, journalled
 from fleet.apply.shared import apply_shared_stacks
 from fleet.apply.state_file import export_state, import_state, unlock
 from fleet.apply.wire import lock_owner, wire

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, Protocol, assert_never, runtime_che
 
 import sqlalchemy as sa
 
-from fleet.engines.parallel import run_steps
 from fleet.engines.projects import (
     AbsenceCheck,
     Project,
@@ -24,7 +23,10 @@ from fleet.engines.projects import (
     check_provider,
     check_still_there,
     evaluate,
+    find_listed,
+    is_made_from,
     load_project,
+    run_steps,
     two_step_change,
 )
 from fleet.errors import (
@@ -366,33 +368,25 @@ class EmbeddedEngine:
             for row in rows.values()
             if row.state != "made" and (worker := project.worker_of(row.type, row.inputs))
         }
-        found: dict[str, Machine] = {}
-        for fleet in {each.labels.get("fleet", "") for each in unfinished.values()}:
-            listing = self._cloud(ref).list(fleet)
-            if isinstance(listing, Unknown):
-                raise StackFailed(
-                    f"stack {ref.name}: an earlier run did not finish "
-                    f"{', '.join(sorted(unfinished))}, and the provider's list is unknown: "
-                    f"{listing.unknown}"
-                )
-            found |= {each.name: each for each in listing.machines if each.name in unfinished}
-        self._check_absent(ref, [unfinished[name] for name in unfinished.keys() - found], rows)
-        return {k: each for k, each in found.items() if _is_made_from(each, unfinished[k])}
-
-    def _check_absent(
-        self, ref: StackRef, unlisted: Sequence[WorkerInputs], rows: Mapping[str, ResourceRow]
-    ) -> None:
-        """Raise StackFailed if an unlisted machine possibly still exists."""
-        if ref.provider not in self._unreliable:
-            return
-        ids = {each.name: rows[each.name].id or each.name for each in unlisted}
-        gone = self._absences.surely_gone(self._cloud(ref), unlisted, ids)
-        unsure = sorted(ids.keys() - set(gone))
-        if unsure:
+        if not unfinished:
+            return {}
+        found = find_listed(self._cloud(ref), unfinished)
+        if isinstance(found, Unknown):
             raise StackFailed(
-                f"stack {ref.name}: an earlier run did not finish {', '.join(unsure)}, and two "
-                "lists of the provider differ; the next apply lists again"
+                f"stack {ref.name}: an earlier run did not finish "
+                f"{', '.join(sorted(unfinished))}, and the provider's list is unknown: "
+                f"{found.unknown}"
             )
+        if ref.provider in self._unreliable:
+            unlisted = [unfinished[name] for name in unfinished.keys() - found]
+            ids = {each.name: rows[each.name].id or each.name for each in unlisted}
+            gone = self._absences.surely_gone(self._cloud(ref), unlisted, ids)
+            if unsure := sorted(ids.keys() - set(gone)):
+                raise StackFailed(
+                    f"stack {ref.name}: an earlier run did not finish {', '.join(unsure)}, and "
+                    "two lists of the provider differ; the next apply lists again"
+                )
+        return {k: each for k, each in found.items() if is_made_from(each, unfinished[k])}
 
     def _find_unrecorded(
         self, ref: StackRef, workers: Sequence[WorkerInputs], rows: Mapping[str, ResourceRow]
@@ -403,17 +397,10 @@ class EmbeddedEngine:
         """
         new = {worker.name: worker for worker in workers if worker.name not in rows}
         cloud = self._providers.get(ref.provider)
-        found: dict[str, Machine] = {}
-        if cloud is None:
-            return found
-        for fleet in {each.labels.get("fleet", "") for each in new.values()}:
-            listing = cloud.list(fleet)
-            found |= {
-                machine.name: machine
-                for machine in (listing.machines if isinstance(listing, Listing) else ())
-                if machine.name in new and _is_made_from(machine, new[machine.name])
-            }
-        return found
+        found = find_listed(cloud, new) if cloud else {}
+        if isinstance(found, Unknown):
+            return {}
+        return {name: each for name, each in found.items() if is_made_from(each, new[name])}
 
     def _cloud(self, ref: StackRef) -> LocalCloud:
         cloud = self._providers.get(ref.provider)
@@ -476,12 +463,6 @@ class EmbeddedEngine:
             except BlockingIOError as error:
                 raise Locked(f"stack {ref.name}: another apply is changing {path}") from error
             yield
-
-
-def _is_made_from(machine: Machine, worker: WorkerInputs) -> bool:
-    """Return whether a machine has the pool and the digest of this worker."""
-    marks = (worker.labels.get("pool"), worker.labels.get("digest"))
-    return (machine.pool, machine.digest) == marks
 
 
 def _plan_change(

@@ -8,13 +8,14 @@ Evaluation calls no provider: a local monitor answers each registration with its
 import asyncio
 import importlib.util
 import time
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import Context
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -27,9 +28,9 @@ from fleet.errors import (
     StackFailed,
     needing,
 )
-from fleet.model.facts import Unknown, WorkerInputs
+from fleet.model.facts import Machine, Unknown, WorkerInputs
 from fleet.model.values import Value
-from fleet.ports import Engine, Provider, StackChange, StackRef
+from fleet.ports import Engine, Provider, StackChange, StackRef, SupportsConcurrency
 from fleet.schema.sources import extra_of
 from fleet.state.storage import shipped_folder
 
@@ -129,6 +130,28 @@ def _name_and_id(
     return [(each.name, ids[each.name]) for each in workers]
 
 
+def find_listed(
+    provider: Provider, suspects: Mapping[str, WorkerInputs]
+) -> dict[str, Machine] | Unknown:
+    """Map the names of these workers to their machines that a provider lists.
+
+    Unknown if a listing is unreadable.
+    """
+    found: dict[str, Machine] = {}
+    for fleet in sorted({each.labels.get("fleet", "") for each in suspects.values()}):
+        listing = provider.list(fleet)
+        if isinstance(listing, Unknown):
+            return listing
+        found |= {each.name: each for each in listing.machines if each.name in suspects}
+    return found
+
+
+def is_made_from(machine: Machine, worker: WorkerInputs) -> bool:
+    """Return whether a machine has the pool and the digest of this worker."""
+    marks = (worker.labels.get("pool"), worker.labels.get("digest"))
+    return (machine.pool, machine.digest) == marks
+
+
 def _missing_from_listing(
     provider: Provider, going: Sequence[WorkerInputs], ids: Mapping[str, str]
 ) -> Sequence[WorkerInputs]:
@@ -147,6 +170,7 @@ def two_step_change(engine: Engine, ref: StackRef, workers: Sequence[WorkerInput
 
 
 Inputs = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -204,6 +228,39 @@ def _load(path: Path) -> ModuleType:
     with needing(extra_of(project), f"stacks/{project}", EngineAbsent):
         spec.loader.exec_module(module)
     return module
+
+
+def run_steps(
+    provider: object, steps: Sequence[T], do: Callable[[T], None]
+) -> Generator[tuple[T, FleetError | None]]:
+    """Run steps, and yield each step when it ends, with the step's error or None.
+
+    If the caller is interrupted or closes this, running steps are cancelled and no other starts.
+    """
+
+    def tried(step: T) -> FleetError | None:
+        try:
+            do(step)
+        except FleetError as error:
+            return error
+        return None
+
+    if not isinstance(provider, SupportsConcurrency):
+        for step in steps:
+            yield step, tried(step)
+        return
+    with ThreadPoolExecutor(provider.at_once, thread_name_prefix="machine") as threads:
+        try:
+            running = {threads.submit(tried, step): step for step in steps}
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BaseException:
+            provider.cut_short()
+            try:
+                threads.shutdown(cancel_futures=True)
+            finally:
+                provider.go_on()
+            raise
 
 
 SECRET = "[secret]"  # noqa: S105 - the text in place of a secret

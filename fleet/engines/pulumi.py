@@ -22,6 +22,8 @@ from fleet.engines.projects import (
     check_provider,
     check_still_there,
     evaluate,
+    find_listed,
+    is_made_from,
     load_project,
     project_name,
     two_step_change,
@@ -68,6 +70,12 @@ class _Stacks(ABC):
 
     def _stack(self, ref: StackRef) -> CliStack:
         return CliStack(*self._place, ref, self._account)
+
+    def _configure(self, ref: StackRef, settings: Mapping[str, Any]) -> None:
+        """Write inputs into the settings, so that a manual `pulumi up` declares the resources."""
+        project = project_name(ref.project)
+        texts = {f"{project}:{key}": json.dumps(settings[key], sort_keys=True) for key in settings}
+        self._stack(ref).configure(texts)
 
     def _repair(self, ref: StackRef) -> None:
         """Remove a killed run's lock, and restore a checkpoint that a full disk truncated."""
@@ -149,7 +157,7 @@ class PulumiEngine(_Stacks):
                 new = {name: t for name, t in user_data.items() if name not in recorded.stack.ids}
                 given = _ProgramInputs(workers, there, new)
                 secrets[:0] = given.secrets
-                self._configure(ref, workers)
+                self._configure(ref, self._settings(ref, workers))
                 stack.keep([each.name for each in workers])
                 events.go_on(progress)
                 try:
@@ -222,7 +230,7 @@ class PulumiEngine(_Stacks):
         self._repair(ref)
         self._stack(ref).forget_worker(worker)
         after = self._read_recorded(ref)
-        self._configure(ref, after.stack.workers if after else ())
+        self._configure(ref, self._settings(ref, after.stack.workers if after else ()))
 
     def _read_recorded(self, ref: StackRef) -> Deployment | None:
         found = self._deployment(ref)
@@ -250,23 +258,15 @@ class PulumiEngine(_Stacks):
             | {each.name: each for each in recorded.pending}
             | {name: each for name, each in wanted.items() if name not in recorded.stack.ids}
         )
-        ids: dict[str, str] = {}
-        for fleet in sorted({each.labels.get("fleet", "") for each in suspects.values()}):
-            listing = self._account(ref).provider.list(fleet)
-            if isinstance(listing, Unknown):
-                if not recorded.pending and not unsure:
-                    break
+        found = find_listed(self._account(ref).provider, suspects) if suspects else {}
+        if isinstance(found, Unknown):
+            if recorded.pending or unsure:
                 raise StackFailed(
                     f"stack {ref.name}: an earlier run did not finish, and the machines of its "
-                    f"provider are unknown: {listing.unknown}"
+                    f"provider are unknown: {found.unknown}"
                 )
-            ids |= {
-                machine.name: machine.id
-                for machine in listing.machines
-                if (suspect := suspects.get(machine.name))
-                and machine.pool == suspect.labels.get("pool")
-                and machine.digest == suspect.labels.get("digest")
-            }
+            found = {}
+        ids = {name: m.id for name, m in found.items() if is_made_from(m, suspects[name])}
         orphans = {name for name in ids if name not in wanted and name not in unsure}
         unlisted = [each for name, each in unsure.items() if name not in ids]
         return _Leftovers(
@@ -329,26 +329,21 @@ class PulumiEngine(_Stacks):
         evaluate(lambda: program(inputs), project=ref.project, stack=ref.name)
         self._checked_inputs = (ref, workers)
 
-    def _inputs(self, ref: StackRef, given: "_ProgramInputs") -> dict[str, Any]:
-        return dict(self._account(ref).inputs) | {
-            "workers": [worker.model_dump(mode="json") for worker in given.workers],
-            "user_data": dict(given.user_data),
-            "adopt": dict(given.adopt),
+    def _settings(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> dict[str, Any]:
+        return {
+            "workers": [worker.model_dump(mode="json") for worker in workers],
             "owner": {"engine": self.name, "provider": ref.provider},
         }
 
+    def _inputs(self, ref: StackRef, given: "_ProgramInputs") -> dict[str, Any]:
+        given_once = {"user_data": dict(given.user_data), "adopt": dict(given.adopt)}
+        return {**self._account(ref).inputs, **self._settings(ref, given.workers), **given_once}
+
     def _up(self, ref: StackRef, given: "_ProgramInputs", events: Events) -> None:
         stack = self._stack(ref)
-        self._configure(ref, given.workers)
+        self._configure(ref, self._settings(ref, given.workers))
         stack.keep([each.name for each in given.workers])
         stack.up(self._program(ref, given), events)
-
-    def _configure(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
-        """Write the workers into the settings, so that a manual `pulumi up` declares them."""
-        inputs = self._inputs(ref, _ProgramInputs(workers))
-        texts = {key: json.dumps(inputs[key], sort_keys=True) for key in ("workers", "owner")}
-        project = project_name(ref.project)
-        self._stack(ref).configure({f"{project}:{key}": text for key, text in texts.items()})
 
     def _program(self, ref: StackRef, given: "_ProgramInputs") -> Program:
         return partial(load_project(ref.project).program, self._inputs(ref, given))
@@ -430,7 +425,7 @@ class PulumiBase(_Stacks):
         if found is None:
             # Pulumi previews only existing stacks, and a preview must not create a stack.
             named = evaluate(
-                lambda: load_project(ref.project).program(_inputs(ref, parts, {})),
+                lambda: load_project(ref.project).program(_settings(ref, parts) | {"adopt": {}}),
                 project=ref.project,
                 stack=ref.name,
             )
@@ -462,11 +457,17 @@ class PulumiBase(_Stacks):
             stack.make()
         elif found.get("pending_operations"):
             stack.forget_pending()
-        if found is not None:
-            self._delete_unknown(ref, found, parts)
+        try:
+            for each in parts if found is not None else ():
+                known = _existing_names(found or {})
+                self._own.clear(each.inputs["labels"]["fleet"], each.name, known)
+        except SourceUnreachable as error:
+            raise StackFailed(
+                f"stack {ref.name}: what an earlier run left cannot be deleted: {error}"
+            ) from error
         events = Events(stack.secrets, progress)
         program = self._program(ref, parts)
-        self._configure(ref, parts)
+        self._configure(ref, _settings(ref, parts))
         stack.keep()
         stack.up(program, events)
         return events.done
@@ -475,11 +476,7 @@ class PulumiBase(_Stacks):
         return self._own
 
     def _program(self, ref: StackRef, parts: Sequence[SharedResource]) -> Program:
-        inputs = _inputs(ref, parts, self._find_adoptable(ref, parts))
-        return partial(load_project(ref.project).program, inputs)
-
-    def _find_adoptable(self, ref: StackRef, parts: Sequence[SharedResource]) -> dict[str, str]:
-        """Map keys of existing resources that the state lacks to ids at the provider."""
+        """Return the program, which adopts existing resources that the state lacks."""
         wanted = {each.key for each in parts}
         recorded = _existing_names(self._deployment(ref) or {})
         adopted: dict[str, str] = {}
@@ -496,26 +493,8 @@ class PulumiBase(_Stacks):
                 if key.removesuffix("/subnet") in wanted
                 and key.partition("/")[2].replace("/", "-") not in recorded
             }
-        return adopted
-
-    def _delete_unknown(
-        self, ref: StackRef, found: Mapping[str, Any], parts: Sequence[SharedResource]
-    ) -> None:
-        try:
-            for each in parts:
-                self._own.clear(each.inputs["labels"]["fleet"], each.name, _existing_names(found))
-        except SourceUnreachable as error:
-            raise StackFailed(
-                f"stack {ref.name}: what an earlier run left cannot be deleted: {error}"
-            ) from error
-
-    def _configure(self, ref: StackRef, parts: Sequence[SharedResource]) -> None:
-        """Write the resources into the settings, so that a manual `pulumi up` declares them."""
-        project = project_name(ref.project)
-        inputs = _inputs(ref, parts, {})
-        self._stack(ref).configure(
-            {f"{project}:{key}": json.dumps(inputs[key]) for key in inputs if key != "adopt"}
-        )
+        inputs = _settings(ref, parts) | {"adopt": adopted}
+        return partial(load_project(ref.project).program, inputs)
 
 
 def _existing_names(deployment: Mapping[str, Any]) -> frozenset[str]:
@@ -527,9 +506,7 @@ def _existing_names(deployment: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
-def _inputs(
-    ref: StackRef, parts: Sequence[SharedResource], adopt: Mapping[str, str]
-) -> dict[str, Any]:
+def _settings(ref: StackRef, parts: Sequence[SharedResource]) -> dict[str, Any]:
     told = json.dumps([each.model_dump(mode="json") for each in parts], sort_keys=True)
     return {
         "workers": [],
@@ -537,7 +514,6 @@ def _inputs(
             f"{kind}s": [{"name": each.name, **each.inputs} for each in parts if each.kind == kind]
             for kind in sorted({each.kind for each in parts})
         },
-        "adopt": dict(adopt),
         "owner": {"engine": "pulumi", "provider": ref.provider, "parts": told},
     }
 

@@ -66,14 +66,6 @@ class Overdue(Exception):
     """The CLI exceeded its time limit and was stopped."""
 
 
-class Answer(NamedTuple):
-    """The exit code and the output of a command of the CLI."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-
 class Command(NamedTuple):
     """The CLI, its folder and its environment.
 
@@ -87,7 +79,7 @@ class Command(NamedTuple):
     limit: float = 3600
     grace: float = 60
 
-    def run(self, *words: str) -> Answer:
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the CLI; raises Overdue if the CLI was stopped at its time limit."""
         mark = token_hex(8)
         with TemporaryFile() as out, TemporaryFile() as err:
@@ -109,11 +101,10 @@ class Command(NamedTuple):
                 self._wait(process, mark)
             finally:
                 _running.discard(process)
-            texts = []
             for file in (out, err):
                 file.seek(0)
-                texts.append(file.read().decode(errors="replace"))
-        return Answer(process.returncode, *texts)
+            texts = [file.read().decode(errors="replace") for file in (out, err)]
+        return subprocess.CompletedProcess(words, process.returncode, *texts)
 
     def _wait(self, process: "subprocess.Popen[bytes]", mark: str) -> None:
         try:
@@ -169,19 +160,16 @@ class Events:
 
     def __init__(self, secrets: Collection[str], progress: Progress | None = None) -> None:
         self._secrets = secrets
-        self._reset(progress)
+        self.go_on(progress)
 
-    def _reset(self, progress: Progress | None) -> None:
+    def go_on(self, progress: Progress | None) -> None:
+        """Collect events from now on, and forget earlier events, as those of the preview."""
         self._progress = progress
         self._planned: dict[str, StackStep] = {}
         self._done: dict[str, StackStep] = {}
         self._errors: dict[str, None] = {}
         self._failed: dict[str, tuple[str, ...]] = {}
         self._summary = threading.Event()
-
-    def go_on(self, progress: Progress) -> None:
-        """Forget the events of the preview, and collect those of the update."""
-        self._reset(progress)
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         """Handle an event of the CLI, in another thread."""
@@ -586,7 +574,7 @@ class CliStack(NamedTuple):
                 "unknown; the next apply checks and finishes it"
             )
         else:
-            if not answer.code:
+            if not answer.returncode:
                 return answer.stdout
             if _LOCKED.search(answer.stderr):
                 raise Locked(

@@ -30,7 +30,6 @@ from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import answers
 from fleet.words import waiting as words
 from fleet.words.pools import describe_pool, with_messages
-from fleet.words.sentence import Sentence
 from fleet.words.waiting import STATE
 
 ARCHITECTURE = "worker:build-arch:"
@@ -176,7 +175,7 @@ def _list_ticket_rules(about: Asked) -> Iterator[ExplainedReason]:
     for origin in judge_of(fleet, about.case.world).ask_of(request, NOTHING).origins:
         if origin.path:
             rule = f"{origin.path[0]}[{origin.path[1]}]"
-            because = answers.RULED_TAG(tag=origin.tag, rule=rule, origin=origin.because)
+            because = answers.explain_ruled_tag(origin.tag, rule, origin.because)
             yield ExplainedReason(because=because, path=origin.path, by="scheduler")
 
 
@@ -190,7 +189,7 @@ def _list_waived_tags(about: Asked) -> Iterator[ExplainedReason]:
     for tag, name, seconds in drops.delays(signature.required):
         after, until = write_duration(seconds), since + timedelta(seconds=seconds)
         because = (
-            answers.STORED_TAG(tag=tag, name=name, queue=signature.queue)
+            answers.explain_stored_tag(name, signature.queue, tag)
             if found[1].stored
             else answers.explain_waived_tag(tag, after, until, waived=tag in signature.dropped)
         )
@@ -274,15 +273,17 @@ def answer_plainly(about: Asked, times: ExpectedTimes) -> Iterator[str]:
     case, worker = about.case, about.worker
     if worker:
         state = case.verdicts[worker].state if worker in case.verdicts else ""
-        sentence = words.NEXT if worker in case.seen else words.UNSEEN
-        first = _AFTER_WORK.get(state, "")
-        yield sentence(worker=worker, first=first, without=about.without)
+        yield (
+            words.describe_next(worker, _AFTER_WORK.get(state, ""), about.without)
+            if worker in case.seen
+            else words.describe_unseen(worker, about.without)
+        )
     elif about.machine:
         way = case.created.get(about.machine)
-        machine = words.MACHINE_OF(type=way.type, pool=way.pool) if way else words.BEING_CREATED
-        yield words.NEW(worker=about.machine, machine=machine, without=about.without)
+        machine = words.name_machine(way.type, way.pool) if way else words.BEING_CREATED
+        yield words.describe_new(about.machine, machine, about.without)
     elif about.unserved is None:
-        yield words.REASON(reason=answers.NO_REASON)
+        yield words.describe_reason(answers.NO_REASON)
         return
     else:
         yield from _explain_cause(about, about.unserved)
@@ -299,13 +300,13 @@ def _explain_start(about: Asked, times: ExpectedTimes) -> str:
         after = words.THAT if is_only else _name_work(case, turn.first)
         earliest = case.world.time + timedelta(seconds=turn.first.end)
         if times.start is None and times.assumed is None:
-            return words.NOT_BEFORE(start=earliest, after=after)
+            return words.describe_earliest(earliest, after)
         if times.start not in (None, earliest):
             after = ""  # another machine has to be created first
     if times.start:
         return words.describe_start(times.start, after, times.end, "")
     if times.assumed is None:
-        return words.NO_START(reason=_explain_unknown_start(about))
+        return words.describe_no_start(_explain_unknown_start(about))
     works = [] if about.machine else _find_untimed(about)
     untimed = [_name_work(case, each) for each in works]
     if turn and turn.first and after == words.THAT and [_name_work(case, turn.first)] == untimed:
@@ -382,19 +383,19 @@ def _explain_cause(about: Asked, unserved: Unserved) -> Iterator[str]:
         provided = (case.decider.offers[name].provides for name in case.fleet.pools)
         missing = sorted(frozenset(about.signature.required).difference(*provided))
         if architecture := _read_architecture(missing):
-            yield words.NO_ARCHITECTURE(architecture=architecture)
+            yield words.describe_missing_architecture(architecture)
         elif missing:
-            yield words.NO_TAGS(tags=missing)
+            yield words.describe_missing_tags(missing)
         else:
-            yield words.NEVER_RUNS(reason=unserved.because)
+            yield words.describe_never(unserved.because)
     elif about.blind:
-        yield words.UNREAD(sources=about.unread)
+        yield words.describe_unread(about.unread)
         yield words.REPAIR_FIRST
     elif turn := about.turn:
         yield from _explain_limit(case, turn)
         for each in () if turn.is_alone else unserved.decisions:
             if each.code not in ENDING and each.message:
-                yield words.ALSO(pools=each.subject, reason=each.message)
+                yield words.describe_other(each.subject, each.message)
     else:
         yield _explain_block(case, unserved)
 
@@ -426,10 +427,10 @@ def _name_work(case: Case, work: CountedWork) -> str:
         found = case.find(work.work)
         return words.name_build(package_of(found[0]) if found else "", work.work)
     if not work.work:
-        return words.WORK_OF(worker=work.worker)
+        return words.name_work_of(work.worker)
     worker = case.workers.get(work.worker)
     package = (worker.work.package if worker and worker.work else "") or words.REQUEST
-    return words.RUNNING(build=words.name_build(package, work.work), worker=work.worker)
+    return words.name_running(words.name_build(package, work.work), work.worker)
 
 
 def _explain_block(case: Case, unserved: Unserved) -> str:
@@ -439,24 +440,26 @@ def _explain_block(case: Case, unserved: Unserved) -> str:
     codes = {pool: each.code for each in unserved.decisions for pool in each.subject}
     match codes.get(first.pool) if first else None:
         case NoMachineReason.AT_MAX if first:
-            return _explain_growth(case, first.pool, words.TAKEN)
+            return _explain_growth(case, first.pool, is_postponed=False)
         case NoMachineReason.GUARD if first and unserved.path == CREATE_LIMIT:
-            return _explain_growth(case, first.pool, words.POSTPONED)
+            return _explain_growth(case, first.pool, is_postponed=True)
         case NoMachineReason.GUARD if first:
-            return words.HELD_BACK(reason=first.because)
+            return words.describe_guard(first.because)
         case NoMachineReason.CLOSED if first:
             return words.describe_pool_closed(first.because)
-    return words.REASON(reason=unserved.because)
+    return words.describe_reason(unserved.because)
 
 
-def _explain_growth(case: Case, name: str, sentence: Sentence) -> str:
+def _explain_growth(case: Case, name: str, *, is_postponed: bool) -> str:
     """State how many machines of a pool are ready, starting, planned, and postponed."""
     pool = next(each for each in case.plan.pools if each.pool == name)
     if not pool.max:
-        return words.NO_MACHINES(pool=name)
+        return words.describe_no_machines(name)
     standing = case.forecast.standing
     later = [standing.get(each.worker) for each in case.postponed if each.pool == name]
     end = _write_last(case, [worker.free_in if worker else None for worker in later])
     ready = pool.machines - pool.starting
     counts = words.count_machines(ready, pool.starting, pool.create, len(later), end)
-    return sentence(pool=name, most=pool.max, counts=counts)
+    if is_postponed:
+        return words.describe_postponed(name, counts)
+    return words.describe_taken(name, pool.max, counts)

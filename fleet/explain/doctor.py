@@ -22,7 +22,7 @@ from fleet.model.doctor import (
 from fleet.model.facts import Demand, Request, Unknown
 from fleet.schema.model import CommandSecret, EnvSecret, Fleet, secrets_in
 from fleet.schema.units import write_duration
-from fleet.words.answers import UNSERVABLE
+from fleet.words.answers import describe_unservable
 
 ABOUT_EXTRAS = "fleet, extras"
 """The subject of the finding on fleet's Python extras."""
@@ -110,7 +110,7 @@ def _unservable_requests(case: Case, queue: str) -> Iterator[CheckResult]:
         yield CheckResult(
             about=f"queue {queue}, requests",
             result="notice",
-            said=UNSERVABLE(requests=_names(keys), reason=because),
+            said=describe_unservable(_names(keys), because),
             fix=f"fleet explain request {keys[0]}",
         )
 

@@ -56,9 +56,7 @@ def explain_pool(case: Case, name: str) -> Explanation | None:
     return Explanation(
         kind="pool",
         name=name,
-        headline=answers.POOL_SIZE(
-            pool=name, wanted=wanted, most=verdict.max, reason=verdict.because
-        ),
+        headline=answers.describe_pool_size(name, wanted, verdict.max, verdict.because),
         facts=(
             *_describe_pool(plan, verdict, blind),
             *enforcement_facts(fleet.tags, case.enforcement, tags, served),
@@ -78,17 +76,15 @@ def _explain_fewer(case: Case, verdict: PoolVerdict, least: int) -> ExplainedRea
     if lost := [key for key in case.served if key not in still]:
         return ExplainedReason(because=answers.explain_lost(fewer, lost), path=(*workers, "max"))
     if fewer < least:
-        return ExplainedReason(
-            because=answers.LEAST(fewer=fewer, least=least), path=(*workers, "min")
-        )
+        return ExplainedReason(because=answers.explain_least(fewer, least), path=(*workers, "min"))
     held = {action.worker for action in plan.withheld if action.action != "create"}
     own = [each for each in plan.workers if each.pool == name]
     kept = [e for e in own if e.verdict in ("keep", "create") and not e.inactive]
     kept += [each for each in own if each.worker in held]
     last = next((each for each in kept if each.state != "busy"), kept[-1] if kept else None)
     if last is None:
-        return ExplainedReason(because=answers.LEAVING(fewer=fewer), path=workers)
-    because = answers.KEPT(fewer=fewer, worker=last.worker, reason=last.because)
+        return ExplainedReason(because=answers.explain_leaving(fewer), path=workers)
+    because = answers.explain_kept(fewer, last.worker, last.because)
     return ExplainedReason(because=because, path=workers)
 
 
@@ -105,11 +101,11 @@ def _explain_more(
                 stopped[blocked.path] = (count, blocked.because)
     queues = [queue for queue in case.fleet.queues if serves_queue(pool, queue)]
     for path, (count, why) in stopped.items():
-        because = answers.STOPPED(more=more, waits=answers.count_waiting(count), reason=why)
+        because = answers.explain_stopped(more, answers.count_waiting(count), why)
         by = enforcer_of_limit(case.enforcement, path, queues)
         yield ExplainedReason(because=because, path=path, by=by)
     for why in blind:
-        yield ExplainedReason(because=answers.BLIND(more=more, reason=why))
+        yield ExplainedReason(because=answers.explain_blind(more, why))
     if not stopped and not blind:
         price = verdict.price if "price" not in verdict.not_known else Decimal(0)
         cost = f"{rate(price)} {plan.currency}/h" if price else ""
@@ -150,13 +146,9 @@ def _list_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:
         made = sum(worker in ours for worker in signature.by_create.values())
         used = sum(worker in ours for worker in signature.by_worker.values())
         if made or used:
-            because = answers.GROUP(
-                queue=signature.queue,
-                waits=answers.count_waiting(signature.count),
-                priority=signature.priority,
-                required=listed(signature.required) or "no tags",
-                used=used,
-                made=made,
+            waits, tags = answers.count_waiting(signature.count), listed(signature.required)
+            because = answers.explain_group(
+                signature.queue, waits, signature.priority, tags or "no tags", used, made
             )
             yield ExplainedReason(because=because)
     for guard in plan.guards:
@@ -292,24 +284,24 @@ def _list_changes(
             yield ExplainedReason(because=unknown, path=("durations",))
         else:
             done = world.time + timedelta(seconds=left)
-            yield ExplainedReason(because=answers.WORK_END(end=done))
+            yield ExplainedReason(because=answers.explain_work_end(done))
     for limit in limits_of(life, "boot"):
         if life.boots_since and life.pool and (failed := limit.until(life)):
-            because = answers.BOOT(up=boot_of(life.pool).ready_at(life.boots_since), failed=failed)
+            because = answers.explain_boot(boot_of(life.pool).ready_at(life.boots_since), failed)
             yield ExplainedReason(because=because, path=(*path, limit.key[0]))
     if life.idle_since is not None and verdict.reason is not Reason.PAID_FOR:
         limit = idle_limit(life)
         over = limit.until(life) or world.time
-        sentence = answers.IDLE_ENDED if over <= world.time else answers.IDLE_END
-        because = sentence(key=".".join(limit.key), stated=limit.stated, end=over)
+        sentence = answers.explain_idle_ended if over <= world.time else answers.explain_idle_end
+        because = sentence(".".join(limit.key), limit.stated, over)
         yield ExplainedReason(because=because, path=(*path, *limit.key))
     for limit in limits_of(life, "age"):
         if old := limit.until(life):
-            because = answers.AGE_END(key=limit.key[-1], stated=limit.stated, end=old)
+            because = answers.explain_age_end(limit.key[-1], limit.stated, old)
             yield ExplainedReason(because=because, path=(*path, *limit.key))
     for limit in limits_of(life, "uses") if worker else ():
-        because = answers.USES_END(
-            most=limit.most, finished="unknown" if life.uses is None else life.uses
+        because = answers.explain_uses_end(
+            limit.most, "unknown" if life.uses is None else life.uses
         )
         yield ExplainedReason(because=because, path=(*path, *limit.key))
 
@@ -351,12 +343,12 @@ def _list_worker_steps(plan: Plan, verdict: WorkerVerdict) -> Iterator[str]:
     holds = (each for each in plan.orders if isinstance(each, Hold) and each.machine == name)
     hold = next(holds, None)
     if hold is not None and hold.by != FLEET:
-        yield answers.HOLD(machine=hold.machine, by=hold.by, until=hold.until)
+        yield answers.await_hold(hold.until, hold.by, hold.machine)
         return
     if hold is not None or verdict.reason is Reason.NEVER_REGISTERED:
-        yield answers.CONSOLE(machine=name)
+        yield answers.read_console(name)
     if hold is not None:
-        yield answers.OWN_HOLD(machine=hold.machine, until=hold.until)
+        yield answers.end_own_hold(hold.machine, hold.until)
     elif verdict.state == "missing":
         yield f"look for it at its provider; if it is gone: `fleet machine forget {name}`"
     elif verdict.state == "unrecorded" and is_kept and verdict.reason is not Reason.ORPHAN:
@@ -483,7 +475,7 @@ def _rule(case: Case, name: str) -> Iterator[Explanation]:
         yield Explanation(
             kind="rule",
             name=key,
-            headline=answers.RULE(key=key, only=only, match=rule.match, asked=rule.ask),
+            headline=answers.describe_rule(key, only, rule.match, rule.ask),
             facts=tuple(f"{about}: {text}" for about, text in facts if text),
             reasons=(ExplainedReason(because=answers.ALLOWED, path=("powerful", nth)),),
             next_steps=(missing,) if missing else (),
@@ -492,7 +484,7 @@ def _rule(case: Case, name: str) -> Iterator[Explanation]:
         yield Explanation(
             kind="rule",
             name=name,
-            headline=answers.CHECK(name=name),
+            headline=answers.describe_check(name),
             next_steps=(f"`fleet help {name}` has its page",),
         )
 

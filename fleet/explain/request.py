@@ -45,7 +45,7 @@ from fleet.schema.units import write_time
 from fleet.tagrules.export import describe_rules
 from fleet.tagrules.names import missing_in_name, package_of
 from fleet.words import answers
-from fleet.words.waiting import FLEET, REPAIR, RULE_CONTACT, describe_place
+from fleet.words.waiting import FLEET, describe_place, describe_repair, describe_rule_contact
 
 FIRST_READ = "repair first what fleet cannot read: it creates no machine there until then"
 ENDED = "no change found within the search limit; the queue is large"
@@ -172,7 +172,7 @@ def _answer(
     times = _expect_times(about, waits, places)
     package = (about.request and package_of(about.request)) or "this build"
     own = {fleet.contact: FLEET} if fleet.contact else {}
-    asked = {each.contact: RULE_CONTACT(package=package) for each in about.rules if each.contact}
+    asked = {each.contact: describe_rule_contact(package) for each in about.rules if each.contact}
     paths = about.unserved.paths if about.unserved else ()
     turn = case.turns.get(key)
     path: Path = turn.use.limit.path if turn else next(iter(paths), ())
@@ -218,7 +218,7 @@ def _request_facts(about: Asked, answer: Explanation) -> Iterator[str]:
         isinstance(each, list) for each in case.fleet.durations.values()
     )
     if request is not None and is_matched and (missing := missing_in_name(request)):
-        yield answers.NAMELESS(missing=missing)
+        yield answers.explain_nameless(missing)
     if about.turn and about.ahead is not None:
         yield describe_place(about.ahead.ahead, about.ahead.pools)
     if answer.assumed:
@@ -426,7 +426,7 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
         remedies = find_remedies(case, key, replans)
         answer = explain_one(case, key, replans, remedies)
         steps = [step for step in answer.next_steps if step not in (ENDED, FIRST_READ)]
-        steps += [REPAIR(reason=reason) for reason in Asked(case, key).unknown]
+        steps += [describe_repair(reason) for reason in Asked(case, key).unknown]
         explained[key] = answer.altered(next_steps=tuple(steps))
         replans.begin(fair)
         found[key] = find_helps(case, group.keys, remedies, replans)

@@ -457,7 +457,7 @@ def remedy_of(
     lifts_limit = any(not _PURPOSEFUL.isdisjoint(edit.path) for edit in edits)
     sentence = describe_edits(fleet, edits)
     sentence += f", then {describe_wait(fleet, wait)}" if wait else ""
-    sentence += answers.FREED(pools=freed) if freed else ""
+    sentence += answers.explain_freed(freed) if freed else ""
     sentence += answers.name_harmed(harms) if harms else ""
     changes = (
         KeyChange(

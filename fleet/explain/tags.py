@@ -250,12 +250,8 @@ def _other_tasks(fleet: Fleet, today: date, request: Request) -> Iterator[Explai
     matches = [each for name in names_of(request) for each in rules_for_name(fleet, name, today)]
     for each in matches:
         if not is_for_task(each.rule, request.task):
-            because = answers.OTHER_TASK(
-                pattern=each.rule.match,
-                name=each.name,
-                ruled=each.rule.task,
-                task=request.task or "a request without a task",
-            )
+            task, rule = request.task or "a request without a task", each.rule
+            because = answers.explain_other_task(repr(rule.match), each.name, rule.task, task)
             yield ExplainedReason(because=because, path=("powerful", each.index))
 
 

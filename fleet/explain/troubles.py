@@ -98,4 +98,4 @@ def list_retries(plan: Plan, ends: Iterable[datetime | None]) -> Iterator[str]:
     """Yield the next tries to create machines. The end of a freeze is no such time."""
     freezes = {order.until for order in plan.orders if isinstance(order, Freeze)}
     known = {end for end in ends if end is not None} - freezes
-    yield from (answers.RETRY(until=until) for until in sorted(known))
+    yield from (answers.await_retry(until) for until in sorted(known))

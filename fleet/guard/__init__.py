@@ -15,6 +15,8 @@ from decimal import Decimal
 
 from fleet.guard.refusals import (
     GuardDecision,
+    by_pool,
+    decide,
     pools_with,
     refuse_cost,
     refuse_delete,
@@ -47,6 +49,9 @@ _ADMIN_HINT = (
     "add `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}` to the queue, or its admin "
     "command as a list: `admin: [ssh, debusine.example.org, debusine-admin]`"
 )
+_SERVE_HINT = (
+    "let the pool serve a queue of kind debusine or tickets, or set `mode: observe` on it"
+)
 _Guard = Callable[[Fleet, Plan, Sequence[Action]], Iterator[GuardDecision]]
 
 
@@ -62,29 +67,25 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
         *(_withhold_observed, _withhold_frozen, _refuse_unregistrable, refuse_rivalled),
         *(withhold_untested, refuse_delete, refuse_cost, throttle),
     )
+    left: Sequence[Action] = plan.actions
     for hold in guards:
-        left: Sequence[Action] = plan.actions
-        if withheld:
-            left = [action for action in left if action.worker not in withheld]
         for held in hold(fleet, plan, left):
             results.append(held.result)
             for worker, approval in held.approved.items():
                 approved[worker].add(approval)
             withheld |= {action.worker: held for action in held.withheld}
+        if withheld:
+            left = [action for action in left if action.worker not in withheld]
     if not results:
         return plan
-    kept = tuple(action for action in plan.actions if action.worker not in withheld)
-    releases = tuple(release for release in plan.releases if release.worker not in withheld)
-    by_pool: defaultdict[str, list[Action]] = defaultdict(list)
+    kept, releases = tuple(left), [r for r in plan.releases if r.worker not in withheld]
+    stopped = tuple(action for action in plan.actions if action.worker in withheld)
     unserved: Counter[str] = Counter()
-    for action in plan.actions:
-        if action.worker not in withheld:
-            by_pool[action.pool].append(action)
-        elif isinstance(action, Create):
-            unserved[action.pool] += len(action.serves)
-    reduced = {action.pool for action in plan.actions if action.worker in withheld}
+    for action in stopped:
+        unserved[action.pool] += len(action.serves) if isinstance(action, Create) else 0
+    own = by_pool(kept)
     pools = tuple(
-        _recount(each, by_pool[each.pool], unserved[each.pool]) if each.pool in reduced else each
+        _recount(each, own[each.pool], unserved[each.pool]) if each.pool in unserved else each
         for each in plan.pools
     )
     passed = [(each.worker, approved[each.worker]) for each in (*kept, *releases)]
@@ -94,8 +95,8 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     )
     guarded = plan.altered(
         actions=kept,
-        withheld=tuple(action for action in plan.actions if action.worker in withheld),
-        releases=releases,
+        withheld=stopped,
+        releases=tuple(releases),
         unreleased=tuple(release for release in plan.releases if release.worker in withheld),
         guards=tuple(results),
         approvals=approvals,
@@ -183,7 +184,7 @@ def _withhold_observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
         because = words.explain_observe_mode(verdict.pool, len(own))
         path = ("pools", verdict.pool, "mode")
         result = GuardResult(guard="mode", result="throttled", because=because, path=path)
-        yield _withhold_all(result, verdict, own)
+        yield decide(plan, verdict, own, result)
 
 
 def _withhold_frozen(
@@ -204,20 +205,17 @@ def _withhold_frozen(
     sizes = {verdict.pool: verdict.machines for verdict in plan.pools}
     for (key, pool), own in sorted(found.items()):
         order = freezes[key]
-        yield GuardDecision(
-            GuardResult(
-                guard="freeze",
-                pool=pool,
-                result="throttled",
-                because=words.explain_freeze(order.sentence, len(own)),
-                way_out=command_to_end(order),
-                count=len(own),
-                of=sizes.get(pool, 0),
-                withheld=len(own),
-            ),
-            own,
-            until=order.ends,
+        result = GuardResult(
+            guard="freeze",
+            pool=pool,
+            result="throttled",
+            because=words.explain_freeze(order.sentence, len(own)),
+            way_out=command_to_end(order),
+            count=len(own),
+            of=sizes.get(pool, 0),
+            withheld=len(own),
         )
+        yield GuardDecision(result, own, until=order.ends)
 
 
 def find_stopped(
@@ -227,16 +225,29 @@ def find_stopped(
     over = _over_budget(fleet, plan)
     stopping = [each for each in orders if isinstance(each, Freeze | Hold)]
     for action in actions:
+        kind = _kind_to_freeze(action, over)
         for order in stopping:
             if isinstance(order, Hold):
                 stops = order.machine == action.worker and isinstance(action, Delete)
-            elif _enforces_budget(action, over):
-                stops = False
             else:
-                stops = order.pool in (None, action.pool) and _frozen_kind(action) in order.stops
+                stops = order.pool in (None, action.pool) and kind in order.stops
             if stops:
                 yield order, action
                 break
+
+
+def _kind_to_freeze(action: Action | Release, over: Collection[str]) -> Frozen | None:
+    """Return the kind of freeze that forbids an action; None if no freeze may forbid it.
+
+    That is the drain of a held machine, or an action that saves money of a budget that is used up,
+    or exceeded in one of the pools `over`.
+    """
+    if isinstance(action, Create | Release):
+        return "creates" if isinstance(action, Create) else "deletes"
+    if isinstance(action, Drain) and action.reason is Reason.HELD:
+        return None
+    is_unneeded = action.cause is Cause.DEMAND and action.pool in over
+    return None if is_unneeded or action.reason is Reason.BUDGET_USED_UP else "deletes"
 
 
 def command_to_end(order: Freeze) -> str:
@@ -246,25 +257,11 @@ def command_to_end(order: Freeze) -> str:
     return f"fleet freeze --pool {order.pool} --end" if order.pool else "fleet freeze --end"
 
 
-def _frozen_kind(action: Action | Release) -> Frozen | None:
-    if isinstance(action, Drain) and action.reason is Reason.HELD:
-        return None
-    return "creates" if isinstance(action, Create) else "deletes"
-
-
-def _enforces_budget(action: Action | Release, over: Collection[str]) -> bool:
-    """Return whether an action saves money of a budget that is used up, or exceeded in a pool."""
-    if isinstance(action, Create | Release):
-        return False
-    is_unneeded = action.cause is Cause.DEMAND and action.pool in over
-    return is_unneeded or action.reason is Reason.BUDGET_USED_UP
-
-
 def _over_budget(fleet: Fleet, plan: Plan) -> frozenset[str]:
     """Return the pools whose existing machines, without new machines, exceed a budget."""
     paths = {budget.path[:2] for budget in plan.budgets if budget.exceeded}
     of_all = [fleet.budgets[str(name)] for section, name in paths if section == "budgets"]
-    if any(not (budget.scope or budget.team or budget.owner or budget.tags) for budget in of_all):
+    if not all(budget.is_filtered for budget in of_all):
         return frozenset(verdict.pool for verdict in plan.pools)
     return frozenset(str(name) for section, name in paths if section == "pools")
 
@@ -274,39 +271,19 @@ def _refuse_unregistrable(
 ) -> Iterator[GuardDecision]:
     """Refuse creations of machines whose workers could not register at a queue."""
     creates = [action for action in actions if isinstance(action, Create)]
+    refused = GuardResult(guard="unappliable", result="refused", because="")
     for verdict, own in pools_with(plan, creates):
-        registries = {action.registry for action in own}
-        if None in registries and has_no_usable_queue(fleet, fleet.pools.get(verdict.pool)):
-            without = [action for action in own if action.registry is None]
-            because = words.explain_no_registry(verdict.pool, len(without))
-            path = ("pools", verdict.pool, "provider")
-            way_out = (
-                "let the pool serve a queue of kind debusine or tickets, or set `mode: observe` "
-                "on it"
-            )
-            yield _withhold_all(
-                _build_refusal("unappliable", because, path, way_out), verdict, without
-            )
-        for queue in sorted(filter(None, registries)):
+        by_registry: defaultdict[str, list[Action]] = defaultdict(list)
+        for action in own:
+            by_registry[action.registry or ""].append(action)
+        for queue, lacking in sorted(by_registry.items()):
             declared = fleet.queues.get(queue)
-            if not isinstance(declared, DebusineQueue) or declared.admin is None:
-                lacking = [action for action in own if action.registry == queue]
+            if queue and (not isinstance(declared, DebusineQueue) or declared.admin is None):
                 because = words.explain_no_admin(queue, verdict.pool, len(lacking))
-                refused = _build_refusal("unappliable", because, ("queues", queue), _ADMIN_HINT)
-                yield _withhold_all(refused, verdict, lacking)
-
-
-def _build_refusal(
-    guard: str, because: str, path: tuple[str | int, ...], way_out: str
-) -> GuardResult:
-    return GuardResult(guard=guard, result="refused", because=because, path=path, way_out=way_out)
-
-
-def _withhold_all(
-    blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]
-) -> GuardDecision:
-    """Return a decision that withholds the actions `own` of a pool, with their number."""
-    result = blank.altered(
-        pool=verdict.pool, count=len(own), of=verdict.machines, withheld=len(own)
-    )
-    return GuardDecision(result, own)
+                ways = {"path": ("queues", queue), "way_out": _ADMIN_HINT}
+            elif not queue and has_no_usable_queue(fleet, fleet.pools.get(verdict.pool)):
+                because = words.explain_no_registry(verdict.pool, len(lacking))
+                ways = {"path": ("pools", verdict.pool, "provider"), "way_out": _SERVE_HINT}
+            else:
+                continue
+            yield decide(plan, verdict, lacking, refused.altered(because=because, **ways))

@@ -27,37 +27,19 @@ def judge_approvals(
     """
     orders = () if isinstance(world.orders, Unknown) else world.orders
     given = [o for o in orders if isinstance(o, GivenApproval) and o.until > world.time]
-    found = [_judge(each, (), world, pools) for each in given]
-    found += (
-        _judge(each, ("approvals", number), world, pools)
-        for number, each in enumerate(fleet.approvals)
-    )
+    stated: list[tuple[Approval | GivenApproval, tuple[str | int, ...]]]
+    stated = [(each, ()) for each in given]
+    stated += ((each, ("approvals", number)) for number, each in enumerate(fleet.approvals))
     verdicts: dict[str, ApprovalVerdict] = {}
-    for verdict in found:
+    for approval, path in stated:
+        verdict = _judge(approval, path, world, pools)
         verdicts.setdefault(verdict.digest, verdict)
     return tuple(verdicts.values())
 
 
-def approval_digest(approval: Approval) -> str:
+def approval_digest(approval: Approval | GivenApproval) -> str:
     """Return the digest of an approval's content, which identifies the approval."""
     return digest(approval.model_dump(mode="json"))
-
-
-def _count_used(known: str, world: World) -> int:
-    return 0 if isinstance(world.approved, Unknown) else world.approved.get(known, 0)
-
-
-def _explain_inert(
-    known: str, approval: Approval | GivenApproval, world: World, pools: Collection[str]
-) -> str:
-    """Return why an unexpired approval has no effect; empty if it has an effect."""
-    if isinstance(world.approved, Unknown):
-        return words.explain_unknown_use(world.approved.unknown)
-    if _count_used(known, world) >= approval.count:
-        return words.USED_UP
-    if approval.pool not in pools:
-        return words.explain_missing_pool(approval.pool)
-    return ""
 
 
 def _judge(
@@ -66,19 +48,25 @@ def _judge(
     world: World,
     pools: Collection[str],
 ) -> ApprovalVerdict:
-    known = digest(approval.model_dump(mode="json"))
-    inert, by = _explain_inert(known, approval, world, pools), ""
+    known, used, inert = approval_digest(approval), 0, ""
+    if isinstance(world.approved, Unknown):
+        inert = words.explain_unknown_use(world.approved.unknown)
+    elif (used := world.approved.get(known, 0)) >= approval.count:
+        inert = words.USED_UP
+    elif approval.pool not in pools:
+        inert = words.explain_missing_pool(approval.pool)
     if isinstance(approval, GivenApproval):
         expires, by = approval.until.date(), approval.given
-    elif (expires := approval.expires) < world.time.date():
-        inert = words.explain_expired(expires)
+    else:
+        expires, by = approval.expires, ""
+        inert = words.explain_expired(expires) if expires < world.time.date() else inert
     return ApprovalVerdict(
         digest=known,
         path=path,
         guard=approval.guard,
         pool=approval.pool,
         count=approval.count,
-        used=_count_used(known, world),
+        used=used,
         reason=approval.reason,
         expires=expires,
         by=by,
@@ -95,30 +83,30 @@ def warn_of_approvals(approvals: Sequence[ApprovalVerdict], today: date) -> Iter
 
 
 def approve_first(
-    plan: Plan, guard: GuardName, pool: str, actions: Sequence[Action | Release]
+    plan: Plan, guard: str, pool: str, actions: Sequence[Action | Release]
 ) -> Mapping[str, str]:
-    """Return the approval's digest per worker of the first actions that approvals pass."""
+    """Return the approval's digest per worker of the first actions that approvals pass.
+
+    The first approval to expire is used first.
+    """
     passing: dict[str, str] = {}
     waiting = iter(actions)
-    for approval in _active_approvals(plan, guard, pool):
+    ours = _approvals_of(plan, guard, pool)
+    for approval in sorted(ours, key=lambda each: (each.expires, each.path)):
         for _, action in zip(range(approval.left), waiting, strict=False):
             passing[action.worker] = approval.digest
     return passing
 
 
-def left_for(plan: Plan, guard: GuardName, pool: str) -> int:
+def left_for(plan: Plan, guard: str, pool: str) -> int:
     """Return the number of machines that approvals for a guard and pool can still pass."""
-    return sum(approval.left for approval in _active_approvals(plan, guard, pool))
+    return sum(approval.left for approval in _approvals_of(plan, guard, pool))
 
 
-def describe_approvals(plan: Plan, guard: GuardName, pool: str, now: int) -> str:
+def describe_approvals(plan: Plan, guard: str, pool: str, now: int) -> str:
     """Describe the used approvals: `approved: used 12 of 18, 3 more now`; empty without any."""
-    ours = [
-        approval for approval in plan.approvals if (approval.guard, approval.pool) == (guard, pool)
-    ]
-    if not ours:
-        return ""
-    return words.describe_approvals(ours, now)
+    ours = _approvals_of(plan, guard, pool)
+    return words.describe_approvals(ours, now) if ours else ""
 
 
 def line_to_paste(guard: GuardName, pool: str, count: int, today: date) -> str:
@@ -132,12 +120,5 @@ def command_to_type(guard: GuardName, pool: str, count: int) -> str:
     return f'fleet approve {guard} --pool {pool} --count {count} --for 2h --reason "WHY"'
 
 
-def _active_approvals(plan: Plan, guard: GuardName, pool: str) -> list[ApprovalVerdict]:
-    """Return the approvals that can still pass machines, the first to expire first."""
-    ours = [
-        approval for approval in plan.approvals if (approval.guard, approval.pool) == (guard, pool)
-    ]
-    return sorted(
-        (approval for approval in ours if approval.left),
-        key=lambda each: (each.expires, each.path),
-    )
+def _approvals_of(plan: Plan, guard: str, pool: str) -> list[ApprovalVerdict]:
+    return [each for each in plan.approvals if (each.guard, each.pool) == (guard, pool)]

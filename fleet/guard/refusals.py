@@ -10,7 +10,7 @@ would always be too high. A release of a worker counts if its machine may exist 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -90,54 +90,39 @@ _THROTTLED_DELETE = ("guards", "throttle", "delete")
 
 def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
     """Pass the first actions in service order, and withhold the others until a later run."""
-    create, delete = fleet.guards.throttle.create, fleet.guards.throttle.delete
+    create, most = fleet.guards.throttle.create, fleet.guards.throttle.delete.count
     described = f"{create.share}% of at least {create.free_below}, and at most {create.count}"
-    limits = (
-        ("create", lambda held: _max_creations(create, held), CREATE_LIMIT, described),
-        ("drain", lambda _: delete.count, _THROTTLED_DELETE, f"at most {delete.count}"),
-        ("delete", lambda _: delete.count, _THROTTLED_DELETE, f"at most {delete.count}"),
-    )
-    for kind, most, path, limit in limits:
+    for kind in ("create", "drain", "delete"):
         # Throttle all creations. Removals that config causes are limited by `refuse` instead.
-        ours = [
-            a
-            for a in actions
-            if a.action == kind and (kind == "create" or a.cause is Cause.DEMAND)
+        is_create = kind == "create"
+        ours = [a for a in actions if a.action == kind and (is_create or a.cause is Cause.DEMAND)]
+        kept: list[Action] = []
+        counted = [
+            (verdict.pool, own, verdict.machines) for verdict, own in pools_with(plan, ours)
         ]
-        blank = GuardResult(
-            guard=f"throttle-{kind}", result="throttled", because="", path=path, limit=limit
-        )
-        yield from _throttle_kind(plan, kind, ours, most, blank)
+        # The fleet comes last: it counts the actions that pass in their pools.
+        for pool, own, of in (*counted, (None, kept, count_fleet_machines(plan))):
+            passing, later = _split(own, _max_creations(create, of) if is_create else most)
+            kept += passing if pool is not None else ()
+            if later:
+                result = GuardResult(
+                    guard=f"throttle-{kind}",
+                    pool=pool,
+                    result="throttled",
+                    because=words.describe_throttle(kind, pool, len(own), of, len(later)),
+                    path=CREATE_LIMIT if is_create else _THROTTLED_DELETE,
+                    count=len(own),
+                    of=of,
+                    withheld=len(later),
+                    limit=described if is_create else f"at most {most}",
+                )
+                yield GuardDecision(result, later)
 
 
 def _max_creations(limit: ThrottleCreate, held: int) -> int:
     # If the share is less than one machine, allow one machine, so that a small pool can grow.
     grown = max(held, limit.free_below, 1) * limit.share // 100
     return min(limit.count, max(grown, min(limit.share, 1)))
-
-
-def _throttle_kind(
-    plan: Plan,
-    kind: str,
-    ours: Sequence[Action],
-    most: Callable[[int], int],
-    blank: GuardResult,
-) -> Iterator[GuardDecision]:
-    def hold(pool: str | None, found: Sequence[Action], of: int) -> GuardDecision:
-        count = {"count": len(found), "of": of, "withheld": len(later)}
-        because = words.describe_throttle(kind, pool, len(found), of, len(later))
-        return GuardDecision(blank.altered(pool=pool, because=because, **count), later)
-
-    kept: list[Action] = []
-    for verdict, found in pools_with(plan, ours):
-        passing, later = _split(found, most(verdict.machines))
-        kept += passing
-        if later:
-            yield hold(verdict.pool, found, verdict.machines)
-    total = count_fleet_machines(plan)
-    passing, later = _split(kept, most(total))
-    if later:
-        yield hold(None, kept, total)
 
 
 def figures_to_pass(fleet: Fleet, result: GuardResult, count: int) -> Iterator[dict[Path, int]]:
@@ -201,6 +186,10 @@ class _GuardLimit:
     guard: GuardName
     path: tuple[str, ...]
     description: str
+    is_within: Callable[[Sequence[Decimal], int], bool]
+    """Whether the limit allows these amounts, one per machine, of a number of machines."""
+    describe: Callable[[Sequence[Decimal], int, str | None, str], str]
+    """Return the sentence on amounts, machines, pool and causes; None: the whole fleet."""
 
 
 @dataclass(frozen=True)
@@ -208,17 +197,15 @@ class _PoolCase:
     """The actions of one pool that a guard may refuse, with the counts for its limit."""
 
     verdict: PoolVerdict
-    count: int
-    """Number of machines that the guard compares with its limit."""
     open: int
-    """Number of these machines that still have to pass the guard."""
+    """Number of machines that still have to pass the guard."""
     actions: Sequence[Action | Release]
     """The actions of this run that the guard may refuse."""
     causes: str = ""
     along: Sequence[Action] = ()
     """Further actions that the guard withholds unless all `open` machines pass."""
-    rises: tuple[Decimal, ...] = ()
-    """Hourly cost increase per machine; the actions of this run come first."""
+    amounts: tuple[Decimal, ...] = ()
+    """Amount per machine that counts to the limit; the actions of this run come first."""
     unseen: int = 0
     """Number of unobserved machines whose workers the plan releases."""
 
@@ -233,39 +220,48 @@ class _PoolCase:
         return self.verdict.machines + self.unseen
 
 
+def decide(
+    plan: Plan, verdict: PoolVerdict, own: Sequence[Action], blank: GuardResult
+) -> GuardDecision:
+    """Return the decision that withholds a pool's actions, except those that an approval passes.
+
+    `blank.because` is the sentence without the approvals.
+    """
+    passing = approve_first(plan, blank.guard, verdict.pool, own)
+    left = [action for action in own if action.worker not in passing]
+    result = blank.altered(
+        result=blank.result if left else "passed",
+        pool=verdict.pool,
+        because=join(
+            blank.because, describe_approvals(plan, blank.guard, verdict.pool, len(passing))
+        ),
+        count=len(own),
+        of=verdict.machines,
+        withheld=len(left),
+        approved=len(passing),
+    )
+    return GuardDecision(result, left, passing)
+
+
 def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
     """Refuse creations for requests for which the queue may create machines itself."""
     rivalled = [a for a in actions if plan.rivals and _rivals_of(plan, a)]
     for verdict, own in pools_with(plan, rivalled):
-        passing = approve_first(plan, "rival", verdict.pool, own)
-        left = [action for action in own if action.worker not in passing]
         queues = sorted({queue for action in own for queue in _rivals_of(plan, action)})
         pools = sorted({pool for queue in queues for pool in plan.rivals[queue]})
-        because = join(
-            words.explain_rivals(queues, pools, verdict.pool, len(left)),
-            describe_approvals(plan, "rival", verdict.pool, len(passing)),
+        left = len(own) - len(approve_first(plan, "rival", verdict.pool, own))
+        because = words.explain_rivals(queues, pools, verdict.pool, left)
+        paste = line_to_paste("rival", verdict.pool, left, plan.time.date())
+        ways = {
+            "way_out": "disable them on the queue's server: debusine-admin worker_pool disable "
+            f"NAME; to let both create machines, add under approvals: {paste}",
+            "approve": (paste,),
+            "commands": (command_to_type("rival", verdict.pool, left),),
+        }
+        refused = GuardResult(
+            guard="rival", result="refused", because=because, path=("queues", queues[0])
         )
-        paste = line_to_paste("rival", verdict.pool, len(left), plan.time.date())
-        result = GuardResult(
-            guard="rival",
-            result="refused" if left else "passed",
-            pool=verdict.pool,
-            because=because,
-            path=("queues", queues[0]),
-            way_out=(
-                "disable them on the queue's server: debusine-admin worker_pool disable NAME; to "
-                f"let both create machines, add under approvals: {paste}"
-            )
-            if left
-            else "",
-            count=len(own),
-            of=verdict.machines,
-            withheld=len(left),
-            approved=len(passing),
-            approve=(paste,) if left else (),
-            commands=(command_to_type("rival", verdict.pool, len(left)),) if left else (),
-        )
-        yield GuardDecision(result, left, passing)
+        yield decide(plan, verdict, own, refused.altered(**ways) if left else refused)
 
 
 def withhold_untested(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
@@ -279,24 +275,13 @@ def withhold_untested(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
         and not is_begun(action)
     ]
     for verdict, own in pools_with(plan, tried):
-        passing = approve_first(plan, "boot_failures", verdict.pool, own)
-        left = [action for action in own if action.worker not in passing]
-        because = join(
-            words.explain_retries(verdict.pool, verdict.on_trial, len(left)),
-            describe_approvals(plan, "boot_failures", verdict.pool, len(passing)),
+        left = len(own) - len(approve_first(plan, "boot_failures", verdict.pool, own))
+        because = words.explain_retries(verdict.pool, verdict.on_trial, left)
+        path = ("guards", "boot_failures")
+        withheld = GuardResult(
+            guard="boot_failures", result="throttled", because=because, path=path
         )
-        result = GuardResult(
-            guard="boot_failures",
-            result="throttled" if left else "passed",
-            pool=verdict.pool,
-            because=because,
-            path=("guards", "boot_failures"),
-            count=len(own),
-            of=verdict.machines,
-            withheld=len(left),
-            approved=len(passing),
-        )
-        yield GuardDecision(result, left, passing)
+        yield decide(plan, verdict, own, withheld)
 
 
 def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
@@ -312,25 +297,41 @@ def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
 def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
     """Refuse removals beyond the share or count limit that demand did not cause."""
     limit = fleet.guards.refuse.delete
-    ours = _GuardLimit("delete", _DELETE, f"{limit.share}% and at most {limit.count}")
+    description = f"{limit.share}% and at most {limit.count}"
 
-    def is_within(count: int, held: int) -> bool:
-        return count <= limit.count and 100 * count <= limit.share * held
+    def is_within(removed: Sequence[Decimal], held: int) -> bool:
+        return len(removed) <= limit.count and 100 * len(removed) <= limit.share * held
 
+    def describe(removed: Sequence[Decimal], held: int, pool: str | None, causes: str) -> str:
+        return words.describe_removal(causes, pool, len(removed), held, description)
+
+    ours = _GuardLimit("delete", _DELETE, description, is_within, describe)
+    yield from _refuse_above(plan, ours, _find_removals(fleet, plan, actions))
+
+
+def _refuse_above(
+    plan: Plan, limit: _GuardLimit, cases: Iterable[_PoolCase]
+) -> Iterator[GuardDecision]:
+    """Refuse the actions of each pool above a limit, then those of the others if they exceed it.
+
+    In the whole fleet, machines that an approval lets pass do not count.
+    """
     free = []
-    for case in _find_removals(fleet, plan, actions):
-        if is_within(case.count, case.held):
+    for case in cases:
+        if limit.is_within(case.amounts, case.held):
             free.append(case)
         else:
-            because = words.describe_removal(
-                case.causes, case.pool, case.count, case.held, ours.description
-            )
-            yield _refuse(plan, ours, [case], because, pool=case.pool)
+            because = limit.describe(case.amounts, case.held, case.pool, case.causes)
+            yield _refuse(plan, limit, [case], because, pool=case.pool)
     total = _count_with_unseen(plan)
-    count = sum(max(0, case.open - left_for(plan, "delete", case.pool)) for case in free)
-    if not is_within(count, total):
-        because = words.describe_removal(free[0].causes, None, count, total, ours.description)
-        yield _refuse(plan, ours, free, because, pool=None)
+    amounts = [
+        amount
+        for case in free
+        for amount in case.amounts[: case.open][left_for(plan, limit.guard, case.pool) :]
+    ]
+    if amounts and not limit.is_within(amounts, total):
+        because = limit.describe(amounts, total, None, free[0].causes)
+        yield _refuse(plan, limit, free, because, pool=None)
 
 
 def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_PoolCase]:
@@ -374,7 +375,8 @@ def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
             again = [a for a in made[verdict.pool] if is_lost and not is_begun(a)]
             config = {Cause.CONFIG} if unwanted > 0 else set()
             causes = words.describe_causes({*map(_cause_of, [*going, *lost]), *config})
-            yield _PoolCase(verdict, count, left, [*going, *lost], causes, again, unseen=len(lost))
+            ones, unseen_here = (Decimal(1),) * count, len(lost)
+            yield _PoolCase(verdict, left, [*going, *lost], causes, again, ones, unseen_here)
 
 
 def _count_with_unseen(plan: Plan) -> int:
@@ -409,22 +411,16 @@ def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
     if limit is None:
         return
     most = convert(fleet, limit.amount, limit.currency)
-    ours = _GuardLimit("cost_increase", _COST, f"{limit}/h")
 
-    def is_within(rise: Decimal) -> bool:
-        return most is not None and rise <= most
+    def is_within(rises: Sequence[Decimal], _: int) -> bool:
+        return most is not None and sum(rises, Decimal(0)) <= most
 
-    free = []
-    for case in _find_increases(fleet, plan, actions):
-        if is_within(sum(case.rises, Decimal(0))):
-            free.append(case)
-        else:
-            because = _describe_rise(plan, case.rises, case.pool, ours)
-            yield _refuse(plan, ours, [case], because, pool=case.pool)
-    rises = [r for case in free for r in case.rises[left_for(plan, "cost_increase", case.pool) :]]
-    if rises and not is_within(sum(rises, Decimal(0))):
-        because = _describe_rise(plan, rises, None, ours)
-        yield _refuse(plan, ours, free, because, pool=None)
+    def describe(rises: Sequence[Decimal], _: int, pool: str | None, __: str) -> str:
+        amount = f"{rate(sum(rises, Decimal(0)))} {plan.currency}"
+        return words.describe_cost_rise(pool, len(rises), amount, f"{limit}/h")
+
+    ours = _GuardLimit("cost_increase", _COST, f"{limit}/h", is_within, describe)
+    yield from _refuse_above(plan, ours, _find_increases(fleet, plan, actions))
 
 
 def _find_increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_PoolCase]:
@@ -445,14 +441,9 @@ def _find_increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iter
             made, drained, rises = _cost_rises(plan, verdict, ours[verdict.pool])
             if warm or rises:
                 costs = tuple(action.cost for action in warm)
-                yield _PoolCase(
-                    verdict,
-                    count=len(costs) + len(rises) + lacking,
-                    open=len(costs) + len(rises) + lacking,
-                    actions=[*warm, *made],
-                    along=drained,
-                    rises=(*costs, *rises, *costs[-1:] * lacking),
-                )
+                amounts = (*costs, *rises, *costs[-1:] * lacking)
+                ours_here = [*warm, *made]
+                yield _PoolCase(verdict, len(amounts), ours_here, along=drained, amounts=amounts)
 
 
 def _cost_rises(
@@ -474,13 +465,6 @@ def _cost_rises(
     costs = (amount_of(each.cost) or Decimal(0) for each in old)
     rises = sorted((price - cost for cost in costs if cost < price), reverse=True)
     return (made, drained, rises) if rises else ([], [], [])
-
-
-def _describe_rise(
-    plan: Plan, rises: Sequence[Decimal], pool: str | None, limit: _GuardLimit
-) -> str:
-    amount = f"{rate(sum(rises, Decimal(0)))} {plan.currency}"
-    return words.describe_cost_rise(pool, len(rises), amount, limit.description)
 
 
 def _refuse(
@@ -508,7 +492,7 @@ def _refuse(
         because=join(because, used),
         way_out=_way_out(cases, lines) if lines else "",
         path=limit.path,
-        count=sum(case.count for case in cases),
+        count=sum(len(case.amounts) for case in cases),
         of=cases[0].held if pool else _count_with_unseen(plan),
         approved=len(passing),
         withheld=len(later),

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import cache, partial
-from itertools import groupby, pairwise
+from itertools import pairwise
 from statistics import median
 
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
@@ -93,11 +93,8 @@ ATTENTION = {
 }
 """Machine state to (message, section of `ATTENTION_PAGE`)."""
 _IMAGE = "image-not-booted"
-_STILL_THERE = "still-there"
-_NOT_CONNECTED = "not-connected"
 IMAGE_PAGE = f"{ATTENTION_PAGE}#{_IMAGE}"
 """The runbook section on images that do not boot."""
-_TICKET_LOST = "ticket-lost"
 
 
 def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[tuple[str, str]]:
@@ -117,11 +114,11 @@ def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
             yield notes.describe_machine(unit.name, trouble), section
         for unit in pool_plan.inventory.units:
             if unit.machine and unit.machine.trouble:
-                yield add_reason(unit.name, unit.machine.trouble), _STILL_THERE
+                yield add_reason(unit.name, unit.machine.trouble), "still-there"
             work = unit.worker.work if unit.worker else None
             if unit.worker and work and work.requester == UNKNOWN_USER and not work.required:
                 ticket, desk = unit.worker.running, unit.registry
-                yield notes.describe_lost_ticket(unit.name, ticket, desk), _TICKET_LOST
+                yield notes.describe_lost_ticket(unit.name, ticket, desk), "ticket-lost"
         for unit in pool_plan.inventory.having(UnitState.BUSY, UnitState.DISCONNECTED):
             away = seconds_away(world, unit.worker)
             is_silent = unit.may_run or not hears_others(world, unit.registry or "")
@@ -129,8 +126,7 @@ def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
                 # Only an operator can find out the state of this machine.
                 worker = unit.worker.name if unit.worker else unit.name
                 running = unit.worker.running if unit.worker else None
-                absent = notes.describe_absence(unit.name, worker, running, away)
-                yield absent, _NOT_CONNECTED
+                yield notes.describe_absence(unit.name, worker, running, away), "not-connected"
 
 
 def warn_of_durations(
@@ -146,11 +142,9 @@ def warn_of_durations(
             silent[signed.queue] += count if budgets else 0
             patient.update(dict.fromkeys(waits.intersection(signed.creating_pools), count))
     for queue, count in sorted((+silent).items()):  # `+` drops zero counts
-        silence = notes.describe_reserving(queue, count)
-        yield Warning_(rule="unknown-duration", message=silence)
+        yield Warning_(rule="unknown-duration", message=notes.describe_reserving(queue, count))
     for name, count in sorted(patient.items()):
-        effect = notes.describe_target_wait(name, count)
-        yield Warning_(rule="unknown-duration", message=effect)
+        yield Warning_(rule="unknown-duration", message=notes.describe_target_wait(name, count))
 
 
 def find_unknown(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
@@ -236,16 +230,17 @@ def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str
     if not pool_plan.inventory.listed:
         return Reason.NOT_KNOWN, lives.explain_unseen(pool_plan.inventory.blind[0])
     if unit.state is UnitState.BUSY or (unit.may_run and unit.state in GOING_STATES):
-        running = unit.worker.running if unit.worker else None
         return Reason.BUSY, lives.explain_busy(
-            running,
+            unit.worker.running if unit.worker else None,
             away=bool(unit.worker and unit.worker.away),
             going=is_going(unit),
             held=unit.held.said if unit.held else None,
         )
     if unit.held:
-        held = Reason.HELD, lives.describe_hold(unit.held.said)
-        return pool_plan.kept.get(unit.name) or held
+        return pool_plan.kept.get(unit.name) or (
+            Reason.HELD,
+            lives.describe_hold(unit.held.said),
+        )
     if unit.name in pool_plan.used:
         return Reason.SERVES_WAITING, lives.explain_reserved(pool_plan.used[unit.name])
     if unit.state is UnitState.NEVER_REGISTERED and unit.name not in pool_plan.kept:
@@ -258,19 +253,14 @@ def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str
 
 
 def _explain_idle(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str]:
-    if pool_plan.inventory.frozen:
-        return Reason.NOT_KNOWN, pool_plan.inventory.frozen[0]
-    if pool_plan.inventory.sampled:
-        return Reason.NOT_KNOWN, lives.explain_partly_read(pool_plan.inventory.sampled[0])
+    inventory, size = pool_plan.inventory, pool_plan.size
+    if inventory.frozen or inventory.sampled:
+        partly = "" if inventory.frozen else lives.explain_partly_read(inventory.sampled[0])
+        return Reason.NOT_KNOWN, partly or inventory.frozen[0]
     if pool_plan.mode == "pause":
         return Reason.POOL_PAUSED, lives.POOL_PAUSED
     if pool_plan.pool is None or pool_plan.on_demand:
         return Reason.IDLE_RECENTLY, lives.IDLE
-    return _explain_warm(pool_plan, unit, staying)
-
-
-def _explain_warm(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str]:
-    size = pool_plan.size
     if staying <= size.min:
         return Reason.KEPT_FOR_MIN, lives.describe_figure("min", size.min)
     if size.spare:
@@ -441,24 +431,19 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             or pool_plan.is_outdated(unit),
             inactive=unit.state is UnitState.DISABLED,
         )
-    made = (action for action in actions.values() if isinstance(action, Create))
-    for (reason, kind, image), alike in groupby(
-        made, lambda each: (each.reason, each.inputs.type, each.inputs.image)
-    ):
-        planned = WorkerVerdict(
-            worker="",
-            pool=pool,
-            verdict="create",
-            reason=reason,
-            because="",
-            state="planned",
-            image=image,
-            type=kind,
-            cost=Decimal(0),
-        )
-        for action in alike:
-            worker, because, cost = action.worker, action.because, action.cost
-            yield planned.altered(worker=worker, because=because, cost=cost)
+    for action in actions.values():
+        if isinstance(action, Create):
+            yield WorkerVerdict(
+                worker=action.worker,
+                pool=pool,
+                verdict="create",
+                reason=action.reason,
+                because=action.because,
+                state="planned",
+                image=action.inputs.image,
+                type=action.inputs.type,
+                cost=action.cost,
+            )
 
 
 def _judge_pool(pool_plan: PoolPlan, size: tuple[Decision, ...]) -> PoolVerdict:
@@ -513,11 +498,11 @@ def _count_unwanted(pool_plan: PoolPlan) -> int:
     if pool_plan.unwanted:
         return len(units)
     # If only the stack or only the provider reports a machine, the report may be wrong: do not
-    # scale down because of it.
-    seen = [unit for unit in units if unit.state not in (UnitState.MISSING, UnitState.UNRECORDED)]
-    # An unfinished creation has no machine to remove.
-    seen = [unit for unit in seen if unit.machine or unit.state is not UnitState.UNFINISHED]
-    return max(0, len(seen) - pool_plan.size.max)
+    # scale down because of it. An unfinished creation has no machine to remove.
+    doubtful = {UnitState.MISSING, UnitState.UNRECORDED}
+    unmade = [u for u in units if u.state is UnitState.UNFINISHED and u.machine is None]
+    seen = sum(unit.state not in doubtful for unit in units) - len(unmade)
+    return max(0, seen - pool_plan.size.max)
 
 
 def _not_known(
@@ -544,19 +529,19 @@ def _optimum(service: Service) -> Optimum | None:
     if not service.turns:
         return None
     gap = (proof.cost - proof.bound) / proof.cost if proof.cost else 0.0
-    because = ""
-    if gap > 0:
-        because = (
-            limits.UNSOLVED
-            if proof.unsolved
-            else limits.AVERAGED
-            if proof.averaged > 0
-            else limits.explain_unfinished(MAX_NODES)
-            if proof.unfinished
-            else limits.TOO_LARGE
-            if proof.rounded
-            else limits.explain_gap(GAP)
-        )
+    because = (
+        ""
+        if gap <= 0
+        else limits.UNSOLVED
+        if proof.unsolved
+        else limits.AVERAGED
+        if proof.averaged > 0
+        else limits.explain_unfinished(MAX_NODES)
+        if proof.unfinished
+        else limits.TOO_LARGE
+        if proof.rounded
+        else limits.explain_gap(GAP)
+    )
     return Optimum(
         cost=Decimal(0),
         machines=service.turns,

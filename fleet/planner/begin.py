@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from fleet.model.facts import Unknown, World
 from fleet.model.plan import Reason
-from fleet.planner.budgets import Books, open_books
+from fleet.planner.budgets import Books, spending_limits
 from fleet.planner.failures import find_lost, recall
 from fleet.planner.images import choose_image
 from fleet.planner.inventory import PoolInventory, find_freeze
@@ -69,14 +69,15 @@ def begin_pool_plans(
             pool_plan.closed = why_closed(pool_plan.options)
         pool_plans[name] = pool_plan
     apply_rules(pool_plans.values(), "before")
-    pool_plans.books = open_books(fleet, world, pool_plans)
-    drain_unpaid(pool_plans)
+    if spending_limits(fleet):
+        pool_plans.books = Books(fleet, world, pool_plans)
+        drain_unpaid(pool_plans, pool_plans.books)
     return pool_plans
 
 
-def drain_unpaid(pool_plans: PoolPlans) -> None:
+def drain_unpaid(pool_plans: PoolPlans, books: Books) -> None:
     """Drain the workers on which some budget cannot pay for new work."""
-    for holding, because, path in pool_plans.books.unpaid if pool_plans.books else ():
+    for holding, because, path in books.unpaid:
         pool_plan = pool_plans[holding.pool]
         if holding.unit is not None and pool_plan.can_scale_down:
             pool_plan.drain(holding.unit, Reason.BUDGET_USED_UP, because)

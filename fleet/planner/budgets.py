@@ -13,8 +13,8 @@ owner or tag) counts the machines that matching requests pay for (`ledger.py`). 
 fits only matching requests, its bill counts; else each request counts as if it had a machine.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
@@ -37,9 +37,10 @@ from fleet.model.values import Figure, UnknownFigure
 from fleet.planner.costs import deletion_time, removal_seconds
 from fleet.planner.demand import Constraints, LimitRow, Path, Place, RequestGroup
 from fleet.planner.durations import Durations, kind_of
-from fleet.planner.inventory import PoolInventory
 from fleet.planner.ledger import (
     BilledMachine,
+    Owner,
+    PayerAccount,
     charges_until_now,
     holdings,
     owners_of,
@@ -48,14 +49,12 @@ from fleet.planner.ledger import (
     unused,
     work_of,
 )
-from fleet.planner.ledger import PayerAccount as LedgerAccount
 from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
 from fleet.planner.lifecycle.surplus import deletion_age
 from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.pool_plan import GOING_STATES, PoolPlan, is_going
 from fleet.planner.units import NEVER, UnitState, is_busy
 from fleet.schema.model import Budget, Fleet, Money, Pool, PoolBudget, TicketQueue
-from fleet.tagrules.offers import Offer
 from fleet.words import limits as words
 
 HOURS = "machine hours"
@@ -77,7 +76,7 @@ class SpendingLimit:
     only: Budget | None = None
     """The filter for requests; None: the limit counts all machines."""
 
-    def counts(self, of: Charge | LedgerAccount) -> bool:
+    def counts(self, of: Charge | PayerAccount) -> bool:
         """Return True if the limit counts this charge, or this payer's charges."""
         if self.pool is not None:
             return of.pool == self.pool
@@ -93,16 +92,6 @@ class SpendingLimit:
             and not exclusive.isdisjoint(only.tags)
         )
 
-    def counts_group(self, group: RequestGroup) -> bool:
-        """Return True if the limit has a filter and the filter matches these requests."""
-        return self.only is not None and _matches_filter(self.only, group.payer, group.tags)
-
-    def counts_at(self, group: RequestGroup, place: str) -> bool:
-        """Return True if the limit counts these requests at a place, without tags waived there."""
-        if self.only is None:
-            return True
-        return _matches_filter(self.only, group.payer, group.tags - group.payer.lacks(place))
-
 
 def _matches_filter(only: Budget, who: object, tags: frozenset[str]) -> bool:
     wanted = ((field, getattr(only, field)) for field in ("scope", "team", "owner"))
@@ -113,48 +102,25 @@ def _matches_filter(only: Budget, who: object, tags: frozenset[str]) -> bool:
 
 def spending_limits(fleet: Fleet) -> tuple[SpendingLimit, ...]:
     """Return the limits of pools by pool name, then those of `budgets` by budget name."""
-    return tuple(_spending_limits(fleet))
-
-
-def _spending_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
     pools, money = sorted(fleet.dynamic_pools.items()), fleet.money.currency
     stated: list[tuple[Path, str, PoolBudget | Budget]] = [
         *((("pools", n, "budget"), n, pool.budget) for n, pool in pools if pool.budget),
         *((("budgets", name), name, each) for name, each in sorted(fleet.budgets.items())),
     ]
+    found = []
     for path, name, budget in stated:
         pool = None if isinstance(budget, Budget) else name
         only = budget if isinstance(budget, Budget) and budget.is_filtered else None
         for period in PERIODS:
             amount: Money | None = getattr(budget, key := f"per_{period}")
             if amount is not None:
-                converted = convert(fleet, amount.amount, amount.currency)
-                yield SpendingLimit(name, (*path, key), period, converted, money, pool, only)
+                most = convert(fleet, amount.amount, amount.currency)
+                found.append(SpendingLimit(name, (*path, key), period, most, money, pool, only))
             hours: int | None = getattr(budget, key := f"machine_hours_per_{period}", None)
             if hours is not None:
-                yield SpendingLimit(name, (*path, key), period, Decimal(hours), HOURS, only=only)
-
-
-def find_counting_budgets(
-    fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
-) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Map (pool, machine) to the `budgets` with a filter that matches the machine's payer.
-
-    The map omits machines that no filtered budget counts.
-    """
-    budgets = {name: each for name, each in sorted(fleet.budgets.items()) if each.is_filtered}
-    if not budgets:
-        return {}
-    found = holdings(fleet, world, inventory)
-    counted_by = {}
-    for holding, owner in zip(found, owners_of(fleet, world, found), strict=True):
-        tags = frozenset(owner.payer.tags)
-        counting = (
-            name for name, each in budgets.items() if _matches_filter(each, owner.payer, tags)
-        )
-        if names := tuple(counting):
-            counted_by[holding.pool, holding.name] = names
-    return counted_by
+                most = Decimal(hours)
+                found.append(SpendingLimit(name, (*path, key), period, most, HOURS, only=only))
+    return tuple(found)
 
 
 _NONE = Decimal(0)
@@ -182,16 +148,37 @@ class Length(NamedTuple):
     """The requests are tickets: a later run of `fleet apply` assigns the machine when ready."""
 
 
-class _FreeMachine(NamedTuple):
-    """A machine that may serve a request."""
+_NO_OWNER = Owner(PayerAccount(""), NEVER)
+
+
+@dataclass(frozen=True, eq=False)
+class _Machine:
+    """An existing or new machine of the books, with its expected times."""
 
     holding: BilledMachine
     ready: datetime
-    """Time when the machine can start the request; NEVER: unknown."""
+    """Time when the machine can start a request; NEVER: unknown."""
     idle: tuple[int, int]
     """Maximum seconds from the end of its work to its deletion: (other work, tickets)."""
     end: datetime
-    """Deletion time of the machine if the request does not run there."""
+    """Deletion time of the machine without new work; NEVER if its pool keeps it permanently."""
+    freed: datetime = NEVER
+    """Deletion time if its pool did not keep it permanently."""
+    earliest: datetime = NEVER
+    """Earliest deletion time, by the last run of a paid increment; NEVER if kept permanently."""
+    owner: Owner = _NO_OWNER
+    is_permanent: bool = False
+
+    @property
+    def pool(self) -> str:
+        """Return the name of the machine's pool."""
+        return self.holding.pool
+
+    @property
+    def serves(self) -> bool:
+        """Return True if the machine may serve a waiting request."""
+        unit = self.holding.unit
+        return unit is None or unit.is_capacity or unit.state is UnitState.BUSY
 
 
 _SECOND = timedelta(seconds=1)
@@ -199,318 +186,21 @@ _FOREVER = 10**12
 """Assumed seconds of work of unknown duration: longer than every window."""
 
 
-class Lifetimes:
-    """Expected deletion times of existing and new machines, and their bills in a time window.
-
-    A machine number is an index of `holdings`.
-    """
-
-    def __init__(
-        self,
-        fleet: Fleet,
-        world: World,
-        holdings: tuple[BilledMachine, ...],
-        offers: Mapping[str, Offer],
-    ) -> None:
-        self._fleet = fleet
-        self.offers = offers
-        self._now = world.time
-        self._durations = Durations(fleet, world)
-        self._removal_delay = timedelta(seconds=removal_seconds(fleet, world))
-        self._run = timedelta(seconds=fleet.cadence)
-        self._world = world
-        self._holdings = holdings
-        self.numbers_of: defaultdict[str, list[int]] = defaultdict(list)
-        """Pool name to the numbers of its machines."""
-        for number, holding in enumerate(holdings):
-            self.numbers_of[holding.pool].append(number)
-        self._staying = Counter(h.pool for h in holdings if not (h.unit and is_going(h.unit)))
-        """Pool name to number of machines that are not about to be deleted."""
-        self._zone = ZoneInfo(fleet.money.time_zone)
-        self._idle_times: dict[tuple[object, ...], timedelta] = {}
-        """The results of `_idle_time`: most machines of a pool have equal ones."""
-        self.owners = owners_of(fleet, world, holdings)
-        self._raw_ends = [self._deletion_time_of(each, self._removal_delay) for each in holdings]
-        self._permanent = frozenset(self._find_permanent())
-        self._ends = tuple(
-            NEVER if number in self._permanent else end
-            for number, end in enumerate(self._raw_ends)
-        )
-        self._earliest = tuple(map(self._earliest_end_of, holdings, self._ends))
-        self._machines = tuple(map(self._machine, holdings, self._ends))
-        units = [each.unit for each in holdings]
-        serving = [u is None or u.is_capacity or u.state is UnitState.BUSY for u in units]
-        self._serving = {
-            pool: [number for number in numbers if serving[number]]
-            for pool, numbers in self.numbers_of.items()
-        }
-        self._new: dict[str, _FreeMachine] = {}
-        """Place to the machine that would be created there now."""
-
-    def add_new(self, place: Place, *, shared: bool) -> None:
-        """Add a machine that would be created now at a place.
-
-        If requests may share the machine (`shared`), it works until `target_wait` ends, including
-        its boot.
-        """
-        pool = self._pool(place.pool)
-        tariff = tariff_of(self._fleet, pool, place.type, place.market) or FREE
-        made = BilledMachine(place.pool, tariff, self._now)
-        ready = idle_since = boot_of(pool).ready_at(self._now)
-        if shared:
-            idle_since = max(ready, self._now + timedelta(seconds=pool.target_wait or 0))
-        end = self._deletion_time(made, idle_since, self._removal_delay)
-        self._new[place.key] = self._machine(made, end)._replace(ready=ready)
-
-    def price_new_work(
-        self, number: int, window: BudgetWindow
-    ) -> tuple[Decimal, Decimal, Decimal]:
-        """Return the bill of an existing machine in a window, and additions to this bill.
-
-        The bill is the least that the machine can still cost: until it can be deleted if it gets
-        no new work from now on, or until now if the end of its work is unknown. The first
-        addition is the least that new work costs: the time until the machine is deleted as idle,
-        at least one billed increment. The second is the rest of the window for a machine that
-        the pool keeps permanently, else 0.
-        """
-        holding, end = self._holdings[number], self._raw_ends[number]
-        if self.is_assigned_by_queue(holding):
-            free = self._free_at(holding) if work_of(holding) is not None else self._now
-            end = NEVER if free == NEVER else max(self._now, free) + self._run
-        machine = self._machines[number]._replace(
-            end=self._now + self._run if end == NEVER else end
-        )
-        bill = _Bill(machine, window)
-        step = 1 if window.hours else bill.tariff.increment
-        least = bill.until(bill.age + max(step, machine.idle[0])) - bill.before
-        rest = bill.until(_FOREVER) - bill.before if number in self._permanent else _NONE
-        return bill.before, least, rest
-
-    def is_assigned_by_queue(self, holding: BilledMachine) -> bool:
-        """Return True if a queue may give new work to a machine without a run of fleet."""
-        unit = holding.unit
-        if unit is None or unit.state not in (UnitState.IDLE, UnitState.BUSY) or is_going(unit):
-            return False
-        return not isinstance(self._fleet.queues.get(unit.registry or ""), TicketQueue)
-
-    def bill(self, number: int, window: BudgetWindow, *, owned: bool = False) -> Decimal:
-        """Return the bill of an existing machine; if `owned`, only the part that its payer pays.
-
-        The bill is for a window, until the expected deletion of the machine.
-        """
-        end = self._owned_until(number) if owned else self._ends[number]
-        return _Bill(self._machines[number]._replace(end=end), window).before
-
-    def bill_new(self, place: Place, window: BudgetWindow, *, kept: bool = False) -> Decimal:
-        """Return the bill, in a window, of a new machine; `kept`: for `min` or `spare`."""
-        machine = self._new[place.key]
-        return _Bill(machine._replace(end=NEVER) if kept else machine, window).before
-
-    def _machine(self, holding: BilledMachine, end: datetime) -> _FreeMachine:
-        outside, inside = (
-            (self._idle_time(holding, is_held=is_held) + self._removal_delay) // _SECOND
-            for is_held in (False, True)
-        )
-        idle = outside, max(outside, inside)
-        return _FreeMachine(holding, self._ready_of(holding), idle, end)
-
-    def _owned_until(self, number: int) -> datetime:
-        """Return the time when the payer of an existing machine is expected to stop paying."""
-        holding, until = self._holdings[number], self.owners[number].until
-        if work_of(holding) is not None:
-            until = released_at(self._fleet, self._world, holding, self._free_at(holding))
-        return self._ends[number] if until == NEVER else until
-
-    def _list_bills(
-        self, place: Place, window: BudgetWindow, own: tuple[int, ...] | None
-    ) -> tuple["_Bill", ...]:
-        """Return the bills of the machines that may serve a request at a place, without it.
-
-        If `own` is None, these are whole bills. Otherwise they are the parts of one payer, without
-        other work. `own` has the machines of the place that this payer already pays for. If it is
-        empty, the payer also takes over the unused rest of the billed increment.
-        """
-        if place.makes:
-            return (_Bill(self._new[place.key], window),)
-        if own is None:
-            numbers = self._serving.get(place.pool, ())
-            ends = {n: self._earliest[n] for n in numbers if self._earliest[n] != NEVER}
-        else:
-            # The payer stops paying earlier if the machine gets no more work.
-            ends = {n: min(self._owned_until(n), self._earliest[n]) for n in own}
-        if ends or own is None:
-            return tuple(
-                _Bill(self._machines[n]._replace(end=end), window) for n, end in ends.items()
-            )
-        bills = []
-        for machine in map(self._machines.__getitem__, self._serving_at(place)):
-            ready = self._now if machine.ready == NEVER else machine.ready
-            bill = _Bill(machine._replace(ready=ready, end=ready), window)
-            if ready < window.end and not window.hours:
-                used, start = machine.holding, max(ready, window.start)
-                bill.rest = unused(self._zone, used.tariff, used.created_at, start)
-            bills.append(bill)
-        return tuple(bills)
-
-    def add_work(
-        self,
-        place: Place,
-        window: BudgetWindow,
-        lengths: Iterable[Length],
-        own: tuple[int, ...] | None,
-    ) -> dict[Length, tuple[Decimal, ...]]:
-        """Return the amounts that a request of each length adds to the bills of a place.
-
-        There is an amount per machine. `own` is as for `_list_bills`.
-        """
-        pool, bills = self._pool(place.pool), self._list_bills(place, window, own)
-
-        def add(length: Length, bill: _Bill) -> Decimal:
-            wait = (pool.target_wait or 0) if length.shared and not place.makes else 0
-            work = wait + (_FOREVER if length.longest is None else length.longest)
-            is_assigned_later = length.is_ticket and (wait or bill.machine.ready > self._now)
-            seen = bill.ready + work + bill.machine.idle[length.is_ticket]
-            seen += self._fleet.cadence if is_assigned_later else 0
-            # At the end of the window, a later deletion adds nothing.
-            age = seen if seen >= bill.end else deletion_age(pool, bill.tariff, seen)
-            added = bill.until(age) + (bill.rest if wait >= bill.gap else _NONE) - bill.before
-            return max(added, _NONE)
-
-        return {each: tuple([add(each, bill) for bill in bills]) for each in lengths}
-
-    def own(self, place: Place, paid: Collection[int]) -> tuple[int, ...]:
-        """Return a place's machines in `paid`: its idle machines, or all if all are busy."""
-        serving = self._serving_at(place)
-        free = {number for number in serving if work_of(self._holdings[number]) is None}
-        return tuple(n for n in serving if n in paid and (n in free or not free))
-
-    def _serving_at(self, place: Place) -> list[int]:
-        """Return the existing machines of a place; all of its pool if it names no workers."""
-        serving, names = self._serving.get(place.pool, []), place.units
-        return [n for n in serving if not names or self._holdings[n].name in names]
-
-    def _find_permanent(self) -> Iterator[int]:
-        """Yield the numbers of the machines that runs keep for `min` and `spare`: the last."""
-        ends = self._raw_ends
-        for name, numbers in self.numbers_of.items():
-            stay = self._count_to_stay(name)
-            yield from sorted(numbers, key=lambda n: ends[n], reverse=True)[:stay]
-
-    def _count_to_stay(self, name: str) -> int:
-        """Return the number of machines that a pool keeps permanently for `min` and `spare`."""
-        pool = self._fleet.dynamic_pool(name)
-        is_kept = pool is not None and pool.mode != "drain" and not self.offers[name].on_demand
-        return size_of(pool).permanent if is_kept else 0
-
-    def is_short(self, name: str) -> bool:
-        """Return True if a pool has fewer machines than `min` and `spare` require."""
-        return self._staying[name] < self._count_to_stay(name)
-
-    def _earliest_end_of(self, holding: BilledMachine, end: datetime) -> datetime:
-        """Return the earliest deletion time of a machine; NEVER if the machine is permanent.
-
-        The last run of a paid increment deletes the machine, so each request that keeps the
-        machine adds increments from then on. For an increment below two runs, return the expected
-        deletion time.
-        """
-        tariff, unit = holding.tariff or FREE, holding.unit
-        if end == NEVER or unit is None or tariff.increment < self._removal_delay.total_seconds():
-            return end
-        is_drained = not isinstance(self._fleet.queues.get(unit.registry or ""), TicketQueue)
-        return min(
-            end,
-            self._deletion_time_of(
-                holding, timedelta(seconds=self._fleet.cadence if is_drained else 0)
-            ),
-        )
-
-    def _deletion_time_of(self, holding: BilledMachine, looks: timedelta) -> datetime:
-        """Return the deletion time of a machine. `looks` is the delay until runs delete it."""
-        unit = holding.unit
-        pool = self._fleet.pools.get(holding.pool)
-        if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):
-            return NEVER
-        if unit.worker is not None and unit.may_run:
-            idle_since = self._free_at(holding)
-        elif unit.state in GOING_STATES:
-            return self._now + looks
-        elif unit.state is UnitState.IDLE or unit.returning:
-            idle_since = unit.since or self._now
-        elif unit.state in (UnitState.STARTING, UnitState.UNFINISHED):
-            idle_since = max(self._now, self._ready_of(holding))
-        else:
-            return NEVER  # its work is unknown, so no run deletes it
-        return self._deletion_time(holding, idle_since, looks)
-
-    def _free_at(self, holding: BilledMachine) -> datetime:
-        """Return the expected end of the work on a machine; NEVER if unknown.
-
-        The time is not rounded to seconds. So the charge until now and the reservation always sum
-        to the duration.
-        """
-        unit = holding.unit
-        if unit is None or unit.worker is None:
-            return NEVER
-        kind = kind_of(self._fleet, holding.pool, unit)
-        left = self._durations.left(unit.worker, self._now, kind)
-        return NEVER if left is None else self._now + left
-
-    def _deletion_time(
-        self, holding: BilledMachine, idle_since: datetime, looks: timedelta
-    ) -> datetime:
-        """Return the deletion time of a machine that is idle from `idle_since` on."""
-        if idle_since == NEVER:
-            return NEVER
-        unit, is_held, is_drained = holding.unit, False, False
-        if unit is not None:
-            is_held = is_in_sandbox(self._fleet, unit)
-            is_drained = unit.worker is not None and unit.may_run and unit.worker.draining
-        idle = self._idle_time(holding, is_held=is_held, is_drained=is_drained)
-        seen = max(self._now, idle_since + idle) + looks
-        pool = self._fleet.dynamic_pool(holding.pool)
-        return deletion_time(pool, holding.tariff, holding.created_at, seen)
-
-    def _ready_of(self, holding: BilledMachine) -> datetime:
-        """Return the time when an existing machine can take more work; NEVER if unknown."""
-        pool, unit = self._fleet.pools.get(holding.pool), holding.unit
-        if unit is None or unit.state is UnitState.IDLE or not isinstance(pool, Pool):
-            return self._now
-        if unit.worker is not None and is_busy(unit.worker):
-            return self._free_at(holding)
-        return max(self._now, boot_of(pool).ready_at(holding.created_at))
-
-    def _idle_time(
-        self, holding: BilledMachine, *, is_held: bool, is_drained: bool = False
-    ) -> timedelta:
-        """Return the maximum time that a machine may be idle."""
-        key = holding.pool, holding.tariff, is_held, is_drained
-        if key not in self._idle_times:
-            pool = self._fleet.dynamic_pool(holding.pool)
-            life = MachineLife(
-                self._fleet,
-                pool,
-                on_demand=pool is not None and bool(self.offers[holding.pool].on_demand),
-                in_sandbox=is_held,
-                is_drained=is_drained,
-                tariff=holding.tariff,
-            )
-            self._idle_times[key] = timedelta(seconds=idle_limit(life).most)
-        return self._idle_times[key]
-
-    def _pool(self, name: str) -> Pool:
-        pool = self._fleet.pools[name]
-        if not isinstance(pool, Pool):
-            raise TypeError(name)
-        return pool
-
-
 class _Bill:
     """The bill of one machine in a time window, as a function of its age when deleted."""
 
-    def __init__(self, machine: _FreeMachine, window: BudgetWindow) -> None:
-        self.machine = machine
-        self.tariff = machine.holding.tariff or FREE
-        created_at, ready = machine.holding.created_at, machine.ready
+    def __init__(
+        self,
+        machine: _Machine,
+        window: BudgetWindow,
+        end: datetime | None = None,
+        ready: datetime | None = None,
+    ) -> None:
+        """Bill a machine. `end` and `ready` replace its times, unless None."""
+        self.tariff, self.idle = machine.holding.tariff or FREE, machine.idle
+        created_at, ready = machine.holding.created_at, ready or machine.ready
+        self.starts = ready
+        """Time when the machine can start a request; NEVER: unknown."""
         self.ready = _FOREVER if ready == NEVER else -((created_at - ready) // _SECOND)
         """Age of the machine in seconds when it can start a request."""
         self.gap = -((ready - window.start) // _SECOND)
@@ -520,7 +210,7 @@ class _Bill:
         self._start, self.end = life.age(window.start), life.age(window.end)
         self._paid = life.billed_at(self._start)
         self._whole = life.billed_at(self.end) - self._paid
-        self.age = life.age(machine.end)
+        self.age = life.age(end or machine.end)
         """Age of the machine in seconds when it is deleted without the request."""
         self.before = self.until(self.age)
         """Bill of the machine without the request."""
@@ -534,7 +224,7 @@ class _Bill:
         return self._life.billed_at(age) - self._paid if age > self._start else _NONE
 
 
-_T = TypeVar("_T", Place, Charge)
+_T = TypeVar("_T", Place, Charge, _Machine)
 
 
 @dataclass(frozen=True)
@@ -563,8 +253,8 @@ class _LimitRest:
     left: Decimal
     """The amount without the spending, and without the bills of machines without new work."""
     spent: Decimal
-    needs: dict[int, tuple[Decimal, Decimal]] = field(default_factory=dict)
-    """Machine number to the amounts of `price_new_work` that add to the bill."""
+    needs: dict[_Machine, tuple[Decimal, Decimal]] = field(default_factory=dict)
+    """Machine to the amounts of `_price_new_work` that add to the bill."""
     kept: int = 0
     """Number of these machines whose new work is paid."""
 
@@ -623,41 +313,316 @@ def judge_budgets(
 
 
 class Books:
-    """The data that all budget accounts share: spending, machines and expected deletion times."""
+    """The spending, machines and expected deletion times that all budget accounts share.
+
+    The books hold the expected deletion of existing and new machines, and their bills in a window.
+    """
 
     def __init__(self, fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> None:
         inventory = {name: each.inventory for name, each in pool_plans.items()}
-        self._gone = {
-            (name, worker)
-            for name, each in pool_plans.items()
-            for worker in each.leaving - each.unpaid.keys()
-        }
+        self._gone = {(name, worker) for name, own in pool_plans.items() for worker in own.leaving}
         """(Pool, worker) of each machine that leaves for another reason than a budget."""
-        self.fleet = fleet
-        self._world = world
+        self.fleet, self._world, self._now = fleet, world, world.time
         self._unobserved_pools = tuple(
             name
             for name, pool in inventory.items()
             if not pool.listed and isinstance(world.read_stack(name), Unknown)
         )
         """The pools whose provider and stack are both unreadable."""
-        self._holdings = holdings(fleet, world, inventory)
         self.limits = spending_limits(fleet)
-        offers = {name: each.offer for name, each in pool_plans.items()}
-        self.lives = Lifetimes(fleet, world, self._holdings, offers)
-        self.paid: dict[Path, frozenset[int]] = {
-            limit.path: frozenset(
-                number
-                for number, owner in enumerate(self.lives.owners)
-                if limit.counts(owner.payer)
-            )
+        self._offers = {name: each.offer for name, each in pool_plans.items()}
+        self._durations = Durations(fleet, world)
+        self._removal_delay = timedelta(seconds=removal_seconds(fleet, world))
+        self._run = timedelta(seconds=fleet.cadence)
+        self._zone = ZoneInfo(fleet.money.time_zone)
+        self._idle_times: dict[tuple[object, ...], timedelta] = {}
+        """The results of `_idle_time`: most machines of a pool have equal ones."""
+        found = holdings(fleet, world, inventory)
+        ends = [self._deletion_time_of(each, self._removal_delay) for each in found]
+        numbers_of: defaultdict[str, list[int]] = defaultdict(list)
+        for number, holding in enumerate(found):
+            numbers_of[holding.pool].append(number)
+        # Runs keep the last machines of a pool for `min` and `spare`.
+        permanent = {
+            number
+            for name, numbers in numbers_of.items()
+            for number in sorted(numbers, key=ends.__getitem__, reverse=True)[: self._stay(name)]
+        }
+        owners = owners_of(fleet, world, found)
+        self._machines = [
+            self._observe(holding, end, owner, is_permanent=number in permanent)
+            for number, (holding, end, owner) in enumerate(zip(found, ends, owners, strict=True))
+        ]
+        self._machines_of = _group_by_pool(self._machines)
+        self._new: dict[str, _Machine] = {}
+        """Place to the machine that would be created there now."""
+        self.paid: dict[Path, frozenset[_Machine]] = {
+            limit.path: frozenset(m for m in self._machines if limit.counts(m.owner.payer))
             for limit in self.limits
             if limit.only is not None
         }
-        """Limit with a filter to the numbers of machines whose payer matches the filter."""
+        """Limit with a filter to the machines whose payer matches the filter."""
         self._periods = {period.name: period for period in periods(fleet, world.time)}
         self._charges = charges_until_now(fleet, world, inventory)
         self._charges_of = _group_by_pool(self._charges)
+
+    def _observe(
+        self, holding: BilledMachine, end: datetime, owner: Owner, *, is_permanent: bool
+    ) -> _Machine:
+        """Return an existing machine with its expected times. `end` is its deletion time."""
+        until = NEVER if is_permanent else end
+        return _Machine(
+            holding,
+            self._ready_of(holding),
+            self._idle_seconds(holding),
+            until,
+            freed=end,
+            earliest=self._earliest_end_of(holding, until),
+            owner=owner,
+            is_permanent=is_permanent,
+        )
+
+    def add_new(self, place: Place, *, shared: bool) -> None:
+        """Add a machine that would be created now at a place.
+
+        If requests may share the machine (`shared`), it works until `target_wait` ends, including
+        its boot.
+        """
+        pool = self._pool(place.pool)
+        tariff = tariff_of(self.fleet, pool, place.type, place.market) or FREE
+        made = BilledMachine(place.pool, tariff, self._now)
+        ready = idle_since = boot_of(pool).ready_at(self._now)
+        if shared:
+            idle_since = max(ready, self._now + timedelta(seconds=pool.target_wait or 0))
+        end = self._deletion_time(made, idle_since, self._removal_delay)
+        self._new[place.key] = _Machine(made, ready, self._idle_seconds(made), end)
+
+    def bill_new(self, place: Place, window: BudgetWindow, *, kept: bool = False) -> Decimal:
+        """Return the bill, in a window, of a new machine; `kept`: for `min` or `spare`."""
+        return _Bill(self._new[place.key], window, NEVER if kept else None).before
+
+    def _price_new_work(
+        self, machine: _Machine, window: BudgetWindow
+    ) -> tuple[Decimal, Decimal, Decimal]:
+        """Return the bill of an existing machine in a window, and additions to this bill.
+
+        The bill is the least that the machine can still cost: until it can be deleted if it gets
+        no new work from now on, or until now if the end of its work is unknown. The first
+        addition is the least that new work costs: the time until the machine is deleted as idle,
+        at least one billed increment. The second is the rest of the window for a machine that
+        the pool keeps permanently, else 0.
+        """
+        holding, end = machine.holding, machine.freed
+        if self._is_assigned_by_queue(holding):
+            free = self._free_at(holding) if work_of(holding) is not None else self._now
+            end = NEVER if free == NEVER else max(self._now, free) + self._run
+        bill = _Bill(machine, window, self._now + self._run if end == NEVER else end)
+        step = 1 if window.hours else bill.tariff.increment
+        least = bill.until(bill.age + max(step, machine.idle[0])) - bill.before
+        rest = bill.until(_FOREVER) - bill.before if machine.is_permanent else _NONE
+        return bill.before, least, rest
+
+    def _is_assigned_by_queue(self, holding: BilledMachine) -> bool:
+        """Return True if a queue may give new work to a machine without a run of fleet."""
+        unit = holding.unit
+        if unit is None or unit.state not in (UnitState.IDLE, UnitState.BUSY) or is_going(unit):
+            return False
+        return not isinstance(self.fleet.queues.get(unit.registry or ""), TicketQueue)
+
+    def _owned_until(self, machine: _Machine) -> datetime:
+        """Return the time when the payer of an existing machine is expected to stop paying."""
+        holding, until = machine.holding, machine.owner.until
+        if work_of(holding) is not None:
+            until = released_at(self.fleet, self._world, holding, self._free_at(holding))
+        return machine.end if until == NEVER else until
+
+    def _list_bills(
+        self, place: Place, window: BudgetWindow, own: Collection[_Machine] | None
+    ) -> list["_Bill"]:
+        """Return the bills of the machines that may serve a request at a place, without it.
+
+        If `own` is None, these are whole bills. Otherwise they are the parts of one payer, without
+        other work. `own` has the machines of the place that this payer already pays for. If it is
+        empty, the payer also takes over the unused rest of the billed increment.
+        """
+        if place.makes:
+            return [_Bill(self._new[place.key], window)]
+        if own is None:
+            serving = [m for m in self._machines_of.get(place.pool, ()) if m.serves]
+            return [_Bill(m, window, m.earliest) for m in serving if m.earliest != NEVER]
+        # The payer stops paying earlier if the machine gets no more work.
+        bills = [_Bill(m, window, min(self._owned_until(m), m.earliest)) for m in own]
+        for machine in () if own else self._serving_at(place):
+            ready = self._now if machine.ready == NEVER else machine.ready
+            bill = _Bill(machine, window, ready, ready)
+            if ready < window.end and not window.hours:
+                used, start = machine.holding, max(ready, window.start)
+                bill.rest = unused(self._zone, used.tariff, used.created_at, start)
+            bills.append(bill)
+        return bills
+
+    def add_work(
+        self,
+        place: Place,
+        window: BudgetWindow,
+        lengths: Iterable[Length],
+        own: Collection[_Machine] | None,
+    ) -> dict[Length, tuple[Decimal, ...]]:
+        """Return the amounts that a request of each length adds to the bills of a place.
+
+        There is an amount per machine. `own` is as for `_list_bills`.
+        """
+        pool, bills = self._pool(place.pool), self._list_bills(place, window, own)
+
+        def add(length: Length, bill: _Bill) -> Decimal:
+            wait = (pool.target_wait or 0) if length.shared and not place.makes else 0
+            work = wait + (_FOREVER if length.longest is None else length.longest)
+            is_assigned_later = length.is_ticket and (wait or bill.starts > self._now)
+            seen = bill.ready + work + bill.idle[length.is_ticket]
+            seen += self.fleet.cadence if is_assigned_later else 0
+            # At the end of the window, a later deletion adds nothing.
+            age = seen if seen >= bill.end else deletion_age(pool, bill.tariff, seen)
+            added = bill.until(age) + (bill.rest if wait >= bill.gap else _NONE) - bill.before
+            return max(added, _NONE)
+
+        return {each: tuple([add(each, bill) for bill in bills]) for each in lengths}
+
+    def own(self, place: Place, paid: Collection[_Machine]) -> list[_Machine]:
+        """Return a place's machines in `paid`: its idle machines, or all if all are busy."""
+        serving = self._serving_at(place)
+        free = {machine for machine in serving if work_of(machine.holding) is None}
+        return [m for m in serving if m in paid and (m in free or not free)]
+
+    def _serving_at(self, place: Place) -> list[_Machine]:
+        """Return the existing machines of a place; all of its pool if it names no workers."""
+        serving = [m for m in self._machines_of.get(place.pool, ()) if m.serves]
+        return [m for m in serving if not place.units or m.holding.name in place.units]
+
+    def _stay(self, name: str) -> int:
+        """Return the number of machines that a pool keeps permanently for `min` and `spare`."""
+        pool = self.fleet.dynamic_pool(name)
+        is_kept = pool is not None and pool.mode != "drain" and not self._offers[name].on_demand
+        return size_of(pool).permanent if is_kept else 0
+
+    def is_short(self, name: str) -> bool:
+        """Return True if a pool has fewer machines than `min` and `spare` require."""
+        units = [machine.holding.unit for machine in self._machines_of.get(name, ())]
+        return sum(not (unit and is_going(unit)) for unit in units) < self._stay(name)
+
+    def _earliest_end_of(self, holding: BilledMachine, end: datetime) -> datetime:
+        """Return the earliest deletion time of a machine that is expected to be deleted at `end`.
+
+        The last run of a paid increment deletes the machine, so each request that keeps the
+        machine adds increments from then on. For an increment below two runs, return the expected
+        deletion time.
+        """
+        tariff, unit = holding.tariff or FREE, holding.unit
+        if end == NEVER or unit is None or tariff.increment < self._removal_delay.total_seconds():
+            return end
+        is_drained = not isinstance(self.fleet.queues.get(unit.registry or ""), TicketQueue)
+        return min(end, self._deletion_time_of(holding, self._run if is_drained else timedelta()))
+
+    def _deletion_time_of(self, holding: BilledMachine, looks: timedelta) -> datetime:
+        """Return the deletion time of a machine. `looks` is the delay until runs delete it."""
+        unit = holding.unit
+        pool = self.fleet.pools.get(holding.pool)
+        if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):
+            return NEVER
+        if unit.worker is not None and unit.may_run:
+            idle_since = self._free_at(holding)
+        elif unit.state in GOING_STATES:
+            return self._now + looks
+        elif unit.state is UnitState.IDLE or unit.returning:
+            idle_since = unit.since or self._now
+        elif unit.state in (UnitState.STARTING, UnitState.UNFINISHED):
+            idle_since = max(self._now, self._ready_of(holding))
+        else:
+            return NEVER  # its work is unknown, so no run deletes it
+        return self._deletion_time(holding, idle_since, looks)
+
+    def _free_at(self, holding: BilledMachine) -> datetime:
+        """Return the expected end of the work on a machine; NEVER if unknown.
+
+        The time is not rounded to seconds. So the charge until now and the reservation always sum
+        to the duration.
+        """
+        unit = holding.unit
+        if unit is None or unit.worker is None:
+            return NEVER
+        kind = kind_of(self.fleet, holding.pool, unit)
+        left = self._durations.left(unit.worker, self._now, kind)
+        return NEVER if left is None else self._now + left
+
+    def _deletion_time(
+        self, holding: BilledMachine, idle_since: datetime, looks: timedelta
+    ) -> datetime:
+        """Return the deletion time of a machine that is idle from `idle_since` on."""
+        if idle_since == NEVER:
+            return NEVER
+        unit, is_held, is_drained = holding.unit, False, False
+        if unit is not None:
+            is_held = is_in_sandbox(self.fleet, unit)
+            is_drained = unit.worker is not None and unit.may_run and unit.worker.draining
+        idle = self._idle_time(holding, is_held=is_held, is_drained=is_drained)
+        seen = max(self._now, idle_since + idle) + looks
+        pool = self.fleet.dynamic_pool(holding.pool)
+        return deletion_time(pool, holding.tariff, holding.created_at, seen)
+
+    def _ready_of(self, holding: BilledMachine) -> datetime:
+        """Return the time when an existing machine can take more work; NEVER if unknown."""
+        pool, unit = self.fleet.pools.get(holding.pool), holding.unit
+        if unit is None or unit.state is UnitState.IDLE or not isinstance(pool, Pool):
+            return self._now
+        if unit.worker is not None and is_busy(unit.worker):
+            return self._free_at(holding)
+        return max(self._now, boot_of(pool).ready_at(holding.created_at))
+
+    def _idle_seconds(self, holding: BilledMachine) -> tuple[int, int]:
+        """Return the seconds until a machine is deleted after work, and after a ticket."""
+        outside, inside = (
+            (self._idle_time(holding, is_held=is_held) + self._removal_delay) // _SECOND
+            for is_held in (False, True)
+        )
+        return outside, max(outside, inside)
+
+    def _idle_time(
+        self, holding: BilledMachine, *, is_held: bool, is_drained: bool = False
+    ) -> timedelta:
+        """Return the maximum time that a machine may be idle."""
+        key = holding.pool, holding.tariff, is_held, is_drained
+        if key not in self._idle_times:
+            pool = self.fleet.dynamic_pool(holding.pool)
+            life = MachineLife(
+                self.fleet,
+                pool,
+                on_demand=pool is not None and bool(self._offers[holding.pool].on_demand),
+                in_sandbox=is_held,
+                is_drained=is_drained,
+                tariff=holding.tariff,
+            )
+            self._idle_times[key] = timedelta(seconds=idle_limit(life).most)
+        return self._idle_times[key]
+
+    def _pool(self, name: str) -> Pool:
+        pool = self.fleet.pools[name]
+        if not isinstance(pool, Pool):
+            raise TypeError(name)
+        return pool
+
+    def find_counting_budgets(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Map (pool, machine) to the `budgets` with a filter that matches the machine's payer.
+
+        The map omits machines that no filtered budget counts.
+        """
+        budgets = {n: each for n, each in sorted(self.fleet.budgets.items()) if each.is_filtered}
+        counted_by: dict[tuple[str, str], tuple[str, ...]] = {}
+        for machine in self._machines if budgets else ():
+            payer = machine.owner.payer
+            tags = frozenset(payer.tags)
+            names = [name for name, each in budgets.items() if _matches_filter(each, payer, tags)]
+            if names:
+                counted_by[machine.pool, machine.holding.name] = tuple(names)
+        return counted_by
 
     def window(self, limit: SpendingLimit, *, coming: bool) -> BudgetWindow:
         """Return the rest of the current period, or the next period, of a limit."""
@@ -699,21 +664,24 @@ class Books:
         the machine. Machines for `min` and `spare` come first, then those with the cheapest new
         work. Only workers that every limit can pay for use an amount.
         """
-        found, limiting = [], defaultdict[int, list[tuple[_LimitRest, Decimal, Decimal]]](list)
+        found, limiting = (
+            [],
+            defaultdict[_Machine, list[tuple[_LimitRest, Decimal, Decimal]]](list),
+        )
         for rest in self.rests.values():
-            for number, (least, whole) in rest.needs.items():
-                limiting[number].append((rest, least, whole))
+            for machine, (least, whole) in rest.needs.items():
+                limiting[machine].append((rest, least, whole))
 
-        def rank(number: int) -> tuple[bool, Decimal, bool, str]:
-            holding, needs = self._holdings[number], limiting[number]
+        def rank(machine: _Machine) -> tuple[bool, Decimal, bool, str]:
+            holding, needs = machine.holding, limiting[machine]
             is_busy = work_of(holding) is not None
             return not needs[0][2], max(need for _, need, _ in needs), is_busy, holding.name
 
-        for number in sorted(limiting, key=rank):
-            short = [each for each in limiting[number] if each[1] > each[0].left]
+        for machine in sorted(limiting, key=rank):
+            short = [each for each in limiting[machine] if each[1] > each[0].left]
             for rest, need, _ in short[:1]:
-                found.append((self._holdings[number], rest.explain(need), rest.limit.path))
-            for rest, need, whole in () if short else limiting[number]:
+                found.append((machine.holding, rest.explain(need), rest.limit.path))
+            for rest, need, whole in () if short else limiting[machine]:
                 rest.left -= min(rest.left, max(need, whole))
                 rest.kept += 1
         return tuple(found)
@@ -721,49 +689,44 @@ class Books:
     @cached_property
     def rests(self) -> dict[Path, "_LimitRest"]:
         """Map each limit with known spending to its rest in the current period."""
-        known = (limit for limit in self.limits if not self.explain_unknown(limit))
-        return {limit.path: self._rest(limit) for limit in known}
+        found = {}
+        for limit in (each for each in self.limits if not self.explain_unknown(each)):
+            window, spent = self.window(limit, coming=False), self.spent(limit)
+            rest = _LimitRest(limit, (limit.amount or _NONE) - spent, spent)
+            for machine in self._list_machines(limit):
+                holding = machine.holding
+                is_counted = limit.only is None or machine in self.paid[limit.path]
+                is_stopped = (
+                    (holding.pool, holding.name) not in self._gone
+                    and self._is_assigned_by_queue(holding)
+                    and limit.counts_pool(holding.pool, self._offers[holding.pool].exclusive)
+                )
+                if is_counted or is_stopped:
+                    bill, least, whole = self._price_new_work(machine, window)
+                    rest.left -= bill if is_counted else _NONE
+                    if is_stopped and least:
+                        rest.needs[machine] = least, whole
+            found[limit.path] = rest
+        return found
 
-    def _rest(self, limit: SpendingLimit) -> "_LimitRest":
-        window, spent = self.window(limit, coming=False), self.spent(limit)
-        amount = limit.amount or _NONE
-        rest = _LimitRest(limit, amount - spent, spent)
-        for number in self._list_numbers(limit):
-            holding = self._holdings[number]
-            is_counted = limit.only is None or number in self.paid[limit.path]
-            is_stopped = (
-                (holding.pool, holding.name) not in self._gone
-                and self.lives.is_assigned_by_queue(holding)
-                and limit.counts_pool(holding.pool, self.lives.offers[holding.pool].exclusive)
-            )
-            if is_counted or is_stopped:
-                bill, least, whole = self.lives.price_new_work(number, window)
-                rest.left -= bill if is_counted else _NONE
-                if is_stopped and least:
-                    rest.needs[number] = least, whole
-        return rest
-
-    def _list_numbers(self, limit: SpendingLimit) -> Collection[int]:
-        """Return the numbers of the machines in the pool of a limit, else of all machines."""
+    def _list_machines(self, limit: SpendingLimit) -> Collection[_Machine]:
+        """Return the machines in the pool of a limit, else all machines."""
         if limit.pool is not None:
-            return self.lives.numbers_of.get(limit.pool, ())
-        return range(len(self._holdings))
+            return self._machines_of.get(limit.pool, ())
+        return self._machines
 
     def sum_reserved(self, limit: SpendingLimit, window: BudgetWindow) -> Decimal:
-        """Return the expected cost of existing machines in a window, in the limit's unit."""
+        """Return the expected cost of existing machines in a window, in the limit's unit.
+
+        A limit with a filter counts only the part that its payers pay.
+        """
         total = Decimal(0)
-        for number in self._list_numbers(limit):
-            holding = self._holdings[number]
-            if limit.only is None or holding.unit is None:
-                total += self.lives.bill(number, window)
-            elif number in self.paid[limit.path]:
-                total += self.lives.bill(number, window, owned=True)
+        for machine in self._list_machines(limit):
+            if limit.only is None or machine.holding.unit is None:
+                total += _Bill(machine, window).before
+            elif machine in self.paid[limit.path]:
+                total += _Bill(machine, window, self._owned_until(machine)).before
         return total
-
-
-def open_books(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Books | None:
-    """Return the books of the machines of all pools; None if the fleet has no budget."""
-    return Books(fleet, world, pool_plans) if spending_limits(fleet) else None
 
 
 def open_accounts(
@@ -796,8 +759,8 @@ class _Accounts:
         for key in watched:
             if self._places[key].makes:
                 shared = any(length.shared for length in self._lengths[""][key])
-                books.lives.add_new(self._places[key], shared=shared)
-        self._short = {name for name in self._places_of if books.lives.is_short(name)}
+                books.add_new(self._places[key], shared=shared)
+        self._short = {name for name in self._places_of if books.is_short(name)}
 
     def open(self, limit: SpendingLimit, *, coming: bool) -> BudgetAccount:
         """Open the account of a limit for the current or, if `coming`, for the next period."""
@@ -831,7 +794,7 @@ class _Accounts:
         name = words.name_budget(limit.budget, of_pool=bool(limit.pool))
         # Sentences about a known budget have its use with this plan (`why_stopped`).
         because = words.explain_unknown_budget(name, when, silent) if silent else ""
-        bill_new = self._books.lives.bill_new
+        bill_new = self._books.bill_new
         machines = {
             key: bill_new(each, window, kept=self._is_kept(limit, each))
             for key, each in whole.items()
@@ -880,20 +843,18 @@ class _Accounts:
         return the amount to reserve for requests that share existing machines in turn. Alone, each
         request can add a billing step to any machine; together, they add one step per machine.
         """
-        lives, found, reserved = self._books.lives, dict[tuple[str, str], Decimal](), _NONE
+        books, found, reserved = self._books, dict[tuple[str, str], Decimal](), _NONE
         for place in places:
             own = self._lengths_of(limit)[place.key]
             if self._is_kept(limit, place) or not own:
                 continue
             is_new = place.makes
             paid = (
-                None
-                if is_new or limit.only is None
-                else lives.own(place, self._books.paid[limit.path])
+                None if is_new or limit.only is None else books.own(place, books.paid[limit.path])
             )
-            alone = lives.bill_new(place, window) if is_new and place.key not in whole else _NONE
+            alone = books.bill_new(place, window) if is_new and place.key not in whole else _NONE
             known = _NONE if is_new else free.claimed
-            added = lives.add_work(place, window, own, paid)
+            added = books.add_work(place, window, own, paid)
             takes = {
                 length: max(_NONE, alone + max(amounts, default=_NONE) - known)
                 for length, amounts in added.items()
@@ -914,10 +875,10 @@ class _Accounts:
 
     def _lengths_of(self, limit: SpendingLimit) -> "_ByLength":
         """Return the groups that a limit counts: place to length to (group, place) pairs."""
-        name = "" if limit.only is None else limit.budget
-        if name not in self._lengths:
-            counted = filter(limit.counts_group, self._groups)
-            self._lengths[name] = _group_by_length(self._books.fleet, counted, self._places, limit)
+        only, name = limit.only, "" if limit.only is None else limit.budget
+        if only is not None and name not in self._lengths:
+            counted = [g for g in self._groups if _matches_filter(only, g.payer, g.tags)]
+            self._lengths[name] = _group_by_length(self._books.fleet, counted, self._places, only)
         return self._lengths[name]
 
 
@@ -929,15 +890,17 @@ def _group_by_length(
     fleet: Fleet,
     groups: Iterable[RequestGroup],
     places: Iterable[str],
-    limit: SpendingLimit | None = None,
+    only: Budget | None = None,
 ) -> _ByLength:
+    """Group requests by place and length, without places where they waive the tags of `only`."""
     found: dict[str, defaultdict[tuple[bool, int | None, bool], list[tuple[str, str]]]]
     found = {key: defaultdict(list) for key in places}
     for group in groups:
         desk = isinstance(fleet.queues.get(group.id.partition("/")[0]), TicketQueue)
-        some = limit if group.payer.without else None
+        some, payer = only if group.payer.without else None, group.payer
         for key, fit in group.fits.items():
-            if key in found and (some is None or some.counts_at(group, key)):
+            tags = group.tags - payer.lacks(key) if some else group.tags
+            if key in found and (some is None or _matches_filter(some, payer, tags)):
                 found[key][fit.share < 1, fit.longest, desk].append((group.id, key))
     return {
         key: {Length(*length): pairs for length, pairs in own.items()}

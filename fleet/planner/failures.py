@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 
@@ -184,11 +183,6 @@ class BootAttempts:
     limits: Mapping[str, timedelta] = field(default_factory=dict)
     """Pool name to the time limit of its `new` command."""
 
-    @cached_property
-    def has_failures(self) -> bool:
-        """Return True if any attempt failed."""
-        return any(t.result in _FAILED for tries in self.by_pool.values() for t in tries)
-
     def end_of(self, attempt: Attempt) -> datetime:
         """Return the end of an attempt: its start, plus the time limit if the command hung."""
         hung = _TIMED_OUT.search(attempt.detail) or attempt.detail == _ABANDONED
@@ -276,8 +270,6 @@ def find_failing(  # noqa: PLR0913 - the facts that identify an option
 
     Failed boots count only of these `images`; empty: of every image.
     """
-    if not memory.has_failures:
-        return "", None
     account = memory.by_account.get((provider, market), ())
     own = [
         each
@@ -285,11 +277,9 @@ def find_failing(  # noqa: PLR0913 - the facts that identify an option
         if (each.type, each.market) == (kind, market)
         and (not images or each.result != "failed" or each.image in images)
     ][:MAX_ATTEMPTS]
-    closed = _active_streak(memory, account, {"quota"})
-    if closed:
+    if closed := _active_streak(memory, account, {"quota"}):
         return words.explain_quota(provider, closed.said), closed.until
-    closed = _active_streak(memory, own, {"out-of-stock"})
-    if closed:
+    if closed := _active_streak(memory, own, {"out-of-stock"}):
         stock = words.explain_stock(provider, kind, closed.said, spot=market == "spot")
         return stock, closed.until
     streak = _active_streak(memory, own, {"name-taken"})
@@ -300,8 +290,7 @@ def find_failing(  # noqa: PLR0913 - the facts that identify an option
     closed = _active_streak(memory, own, {"error", "failed"})
     if closed is None or len(ended) < MIN_ATTEMPTS or failures < MAX_FAILURE_RATE * len(ended):
         return "", None
-    share = words.explain_failed_attempts(failures, len(ended), closed.said)
-    return share, closed.until
+    return words.explain_failed_attempts(failures, len(ended), closed.said), closed.until
 
 
 @dataclass(frozen=True)
@@ -346,7 +335,7 @@ def describe_failures(fleet: Fleet, memory: BootAttempts, pool: str) -> str:
     """
     failed: list[Attempt] = []
     before = memory.now
-    tries = memory.by_pool.get(pool, ()) if memory.has_failures else ()
+    tries = memory.by_pool.get(pool, ())
     if known := fleet.dynamic_pool(pool):
         kinds = [each.name for each in find_types(fleet, known)]
         tries = [attempt for attempt in tries if attempt.type in kinds]
@@ -390,7 +379,7 @@ def stopped_boots(
 ) -> dict[str, dict[str, StoppedImage]]:
     """Map image id to the machine types on which the guard stops the image in this pool."""
     boots: defaultdict[tuple[str, str], list[Attempt]] = defaultdict(list)
-    for attempt in memory.by_pool.get(pool, ()) if memory.has_failures else ():
+    for attempt in memory.by_pool.get(pool, ()):
         if attempt.result in ("registered", "failed") and memory.now - attempt.at < BOOT_MEMORY:
             boots[attempt.image, attempt.type].append(attempt)
     found: defaultdict[str, dict[str, StoppedImage]] = defaultdict(dict)

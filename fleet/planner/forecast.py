@@ -28,7 +28,6 @@ from fleet.planner.fitting import FitRequirements, asked_by
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.schema.model import Fleet, serves_queue
-from fleet.schema.units import write_duration
 from fleet.tagrules.offers import Matcher, Offer, offer_of_pool, offer_of_worker
 from fleet.words import answers
 from fleet.words.limits import explain_no_room
@@ -127,8 +126,7 @@ def forecast(
     for request in requests:
         if request.key in own:
             turns.start(found, request, own[request.key])
-    lines = turns.lines()
-    fits = _fitting_lines(fleet, world, plan, lines)
+    fits = _fitting_lines(fleet, world, plan, turns.lines())
     number_of = {key: n for n, s in enumerate(plan.signatures) for key in s.requests}
     stopped = _blocked_requests(plan)
     for request in requests:
@@ -164,7 +162,7 @@ class _Schedule:
     def start(self, found: Forecast, request: Ordered, name: str) -> None:
         """Start a request on a worker when the worker is free."""
         if name not in self._standing:
-            found.leave(request.key, answers.UNSEEN_WORKER(worker=name))
+            found.leave(request.key, answers.explain_unseen_worker(name))
         elif name not in self.free:
             found.leave_untimed(request.key)
         else:
@@ -267,8 +265,7 @@ def _blocked_requests(plan: Plan) -> dict[str, str]:
         if not stops or stopped != {each.pool for each in unserved.blocked}:
             continue
         path = [stops[0].subject[0] if step == "*" else step for step in stops[0].key]
-        because = explain_no_room(".".join(map(str, path)))
-        found |= dict.fromkeys(unserved.requests, because)
+        found |= dict.fromkeys(unserved.requests, explain_no_room(".".join(map(str, path))))
     return found
 
 
@@ -287,7 +284,7 @@ def _drop_partial_queues(plan: Plan, found: Forecast) -> None:
     for key in [key for key in found.starts if key.partition("/")[0] in sampled]:
         turn = found.starts.pop(key)
         del found.workers[key]
-        found.leave(key, answers.SAMPLED_TURN(wait=write_duration(turn)))
+        found.leave(key, answers.explain_sampled_turn(turn))
 
 
 def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] | None:
@@ -378,11 +375,11 @@ def list_postponed(plan: Plan) -> list[Create]:
     late = {key for each in plan.unserved if each.path == CREATE_LIMIT for key in each.requests}
     stopped = {each.pool for each in plan.guards if each.withheld and each.path != CREATE_LIMIT}
     free = {each.pool for each in plan.pools if stopped.isdisjoint((each.pool, None))}
-    creates = (each for each in plan.withheld if isinstance(each, Create))
     found = (
         each
-        for each in creates
-        if (not late.isdisjoint(each.serves) if each.serves else each.pool in free)
+        for each in plan.withheld
+        if isinstance(each, Create)
+        and (not late.isdisjoint(each.serves) if each.serves else each.pool in free)
     )
     return sorted(found, key=lambda each: each.turn)
 

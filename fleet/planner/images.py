@@ -280,8 +280,7 @@ class _BootCause(NamedTuple):
     @property
     def remedies(self) -> str:
         """Return both remedies, with commands in backticks."""
-        is_command = self.fix.startswith("fleet ")
-        return join(f"`{self.fix}`" if is_command else self.fix, self.approve)
+        return join(f"`{self.fix}`" if self.fix.startswith("fleet ") else self.fix, self.approve)
 
 
 class _ImageCase:
@@ -392,8 +391,7 @@ class _ImageCase:
         If the image booted recently on another machine type or in another pool, or booted here
         before the failures, the image is not the cause.
         """
-        command = command_to_type("boot_failures", self.name, stop.retries)
-        approve = words.advise_approval(command)
+        approve = words.advise_approval(command_to_type("boot_failures", self.name, stop.retries))
         if self.approvals:
             approve = join(guards.describe_approvals(self.approvals, 0), approve)
         since = self.world.time - BOOT_MEMORY
@@ -485,14 +483,11 @@ def find_image_troubles(
 
 def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
     """Map image to the newer version that waits for promotion; omit all other images."""
-    found = {
-        name: find_standing(fleet, name, world.versions, world.queues, world.time)
-        for name in sorted(fleet.images)
-    }
     return {
         name: standing.waiting()
-        for name, standing in found.items()
-        if standing is not None and standing.becomes is None
+        for name in sorted(fleet.images)
+        if (standing := find_standing(fleet, name, world.versions, world.queues, world.time))
+        and standing.becomes is None
     }
 
 
@@ -611,8 +606,7 @@ def _add_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
     stop = join_stops([*failing.values()])
     # This run retires a failed candidate of a rule (`images.NAME.promote`): name no retry time.
     why = stop.summary if version.by_rule else stop.said
-    failed = words.explain_candidate_stopped(version, why, case.last_boot)
-    problem = join(choice.problem, failed)
+    problem = join(choice.problem, words.explain_candidate_stopped(version, why, case.last_boot))
     return replace(choice, stopped=(*choice.stopped, booted), problem=problem)
 
 
@@ -641,8 +635,8 @@ def _unpromoted_ids(case: _ImageCase) -> Iterator[str]:
     version = max(named, key=lambda each: each.version)
     current = max((v.version for v in case.published if v.state == "current"), default="")
     is_earlier = version.state == "retired" and version.version < current
-    is_pinned = image.version is not None  # machines boot the pinned version
-    if current and not is_pinned and (version.state == "previous" or is_earlier):
+    # If a version is pinned, machines boot the pinned version.
+    if current and image.version is None and (version.state == "previous" or is_earlier):
         yield words.describe_earlier(case.pool.image, case.declared, ids[current])
 
 

@@ -16,10 +16,9 @@ that the key can be removed after an apply.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cache, cached_property
 from typing import TypeVar
 
 from fleet.model.facts import (
@@ -42,17 +41,20 @@ from fleet.model.plan import Action, Create, Estimate, Plan, Reason
 from fleet.model.pool_limits import size_of
 from fleet.planner.units import (
     Registrations,
+    Registries,
     Unit,
     UnitState,
+    conflict_of,
     enrols_at,
     is_busy,
     is_overdue,
     is_up,
+    may_return,
+    observed_state,
     registered_state,
     revokes_at,
-    units_of,
 )
-from fleet.schema.model import Fleet, Gone, TicketQueue, serves_queue, static_names
+from fleet.schema.model import Fleet, Gone, Pool, TicketQueue, serves_queue, static_names
 from fleet.schema.units import write_duration
 from fleet.words import lives, notes
 
@@ -64,54 +66,11 @@ def desks_of(fleet: Fleet, queues: Iterable[str]) -> tuple[str, ...]:
     return tuple(q for q in queues if isinstance(fleet.queues.get(q), TicketQueue))
 
 
-def attend(
-    world: World, desks: Collection[str], listing: Listing, is_up: Callable[[Machine], bool]
-) -> dict[str, tuple[Worker, ...]] | Unknown:
-    """Map each ticket queue to the workers, on a provider's machines, that it may assign.
-
-    A machine that is up and registers nowhere else counts as a worker. Unknown if the workers of
-    any of these queues are unknown.
-    """
-    known: dict[str, tuple[str, Worker]] = {}
-    for desk in desks:
-        workers = world.queues[desk].workers
-        if isinstance(workers, Unknown):
-            return Unknown(unknown=f"workers of queue {desk} are unknown: {workers.unknown}")
-        for worker in workers or ():
-            other = known.get(worker.name)
-            if other is None or worker.state is WorkerState.BUSY:
-                known[worker.name] = (desk, worker)
-    created = {machine.name: machine.created_at for machine in listing.machines}
-    found: dict[str, list[Worker]] = {desk: [] for desk in desks}
-    first = next(iter(found))
-    # A running machine that registers nowhere counts as an idle worker.
-    up = [machine for machine in listing.machines if is_up(machine)]
-    for worker in listing.workers if listing.workers is not None else map(_idle_worker, up):
-        desk, own = known.pop(worker.name, (first, None))
-        is_new = own is None or _is_of_older(own, created.get(worker.name))
-        found[desk].append(worker if own is None or is_new else _join_reports(worker, own))
-    for desk, own in known.values():
-        # The record of a deleted machine does not describe a new machine of the same name.
-        if not _is_of_older(own, created.get(own.name)):
-            found[desk].append(own)
-    return {desk: tuple(workers) for desk, workers in found.items()}
-
-
 def _is_of_older(own: Worker, created_at: datetime | None) -> bool:
     """Return True if a queue's record describes an older machine of the same name."""
     if own.state is WorkerState.BUSY or own.since is None or created_at is None:
         return False
     return own.since < created_at
-
-
-def _idle_worker(machine: Machine) -> Worker:
-    return Worker(
-        name=machine.name,
-        machine=machine.name,
-        pool=machine.pool,
-        state=WorkerState.IDLE,
-        since=machine.created_at,
-    )
 
 
 def _join_reports(seen: Worker, own: Worker) -> Worker:
@@ -270,100 +229,6 @@ def stack_name(fleet: Fleet, pool: str, stack: Stack | None = None) -> str:
     return (stack.name if stack else "") or f"{fleet.fleet}-{pool}"
 
 
-class SharedObservations:
-    """Observations of machines and workers, cached for the inventories of all pools.
-
-    Records may still have the old name of a renamed pool.
-    """
-
-    def __init__(self, fleet: Fleet, world: World) -> None:
-        self._world, self._fleet = world, fleet
-        self._static = static_names(fleet)
-        self._heirs = takers_of(fleet, world)
-        """Old pool name to the pool that takes over its machines."""
-        known = {} if isinstance(world.stacks, Unknown) else world.stacks
-        self.stacks = {self._heirs.get(pool, pool): stack for pool, stack in known.items()}
-        """Current pool name to stack; empty if all stacks are unreadable."""
-        heirs = heirs_of(fleet).items()
-        self.contested = {old: new for old, new in heirs if old not in self._heirs}
-        """Old pool name to the pool that claims this name, if both pools have a stack."""
-        self._held = {
-            (name, machine_id): pool
-            for pool, stack in sorted(self.stacks.items())
-            if isinstance(stack, Stack)
-            for name, machine_id in stack.ids.items()
-        }
-        """(Name, id) of a recorded machine to the pool whose stack contains the machine."""
-        self.holds = holds_of(world)
-        self.departures: defaultdict[str, list[Departure]] = defaultdict(list)
-        for departure in sorted(world.departures, key=lambda each: (each.at, each.registry)):
-            self.departures[departure.worker].append(departure)
-        self._machines: dict[str, dict[str, list[Machine]]] = {}
-        self._ids: dict[str, set[tuple[str, str]]] = {}
-        for provider, machine in world.machines():
-            by_pool = self._machines.setdefault(provider, {})
-            by_pool.setdefault(self._owner_of(machine), []).append(machine)
-            self._ids.setdefault(provider, set()).add((machine.name, machine.id))
-
-    def stack(self, pool: str) -> Stack | Unknown | None:
-        """Return the stack of a pool; Unknown if unreadable, None if there is no stack."""
-        stacks = self._world.stacks
-        return stacks if isinstance(stacks, Unknown) else self.stacks.get(pool)
-
-    def machines(self, provider: str, pool: str) -> Sequence[Machine]:
-        """Return the machines of a pool that a provider lists."""
-        return self._machines.get(provider, {}).get(pool, ())
-
-    def listers(self, pool: str) -> list[str]:
-        """Return the sorted names of providers that list machines of a pool."""
-        return [provider for provider, by_pool in self._machines.items() if pool in by_pool]
-
-    def lists(self, provider: str, machine: Machine) -> bool:
-        """Return True if a provider lists a machine, in any pool."""
-        return (machine.name, machine.id) in self._ids.get(provider, ())
-
-    def lists_name(self, name: str) -> bool:
-        """Return True if any provider lists a machine of this name."""
-        return any(name == each for ids in self._ids.values() for each, _ in ids)
-
-    def pools(self) -> set[str]:
-        """Return the names of all pools with listed machines."""
-        return {pool for by_pool in self._machines.values() for pool in by_pool}
-
-    def _owner_of(self, machine: Machine) -> str:
-        """Return the pool that owns a machine: by its stack, otherwise by its label."""
-        label = self._heirs.get(machine.pool, machine.pool)
-        return self._held.get((machine.name, machine.id), label)
-
-    def read_registrations(self, queues: tuple[str, ...], provider: str) -> Registrations:
-        """Return the workers that register at these queues, or at their provider."""
-        listing = self._world.providers.get(provider, _UNREAD)
-        registries: dict[str, tuple[Worker, ...]] = {}
-        unreadable = []
-        desks: tuple[str, ...] = ()
-        if isinstance(listing, Listing):
-            desks = desks_of(self._fleet, queues)
-            if desks:
-                attended = attend(
-                    self._world,
-                    desks,
-                    listing,
-                    lambda machine: is_up(self._fleet, self._owner_of(machine), machine),
-                )
-                if isinstance(attended, Unknown):
-                    return Registrations({}, (attended.unknown,), self._static)
-                registries = attended
-            elif listing.workers is not None:
-                return Registrations({provider: listing.workers}, (), self._static)
-        for queue in queues:
-            workers = self._world.queues[queue].workers
-            if isinstance(workers, Unknown) and queue not in desks:
-                unreadable.append(f"workers of queue {queue} are unknown: {workers.unknown}")
-            elif isinstance(workers, tuple) and queue not in desks:
-                registries[queue] = workers
-        return Registrations(registries, tuple(unreadable), self._static)
-
-
 def estimate_of(fleet: Fleet, world: World, queue: str) -> Estimate | None:
     """Return the estimated length of a queue; None if it was read completely."""
     demand = world.queues[queue].demand
@@ -447,110 +312,268 @@ class PoolInventory:
 
     def having(self, *states: UnitState) -> tuple[Unit, ...]:
         """Return the machines in one of these states, sorted by name."""
-        if self._states.isdisjoint(states):
-            return ()
         return tuple(unit for unit in self.units if unit.state in states)
-
-    @cached_property
-    def _states(self) -> frozenset[UnitState]:
-        return frozenset(unit.state for unit in self.units)
 
 
 def take_inventory(fleet: Fleet, world: World) -> dict[str, PoolInventory]:
     """Return the observed state of each pool that is configured or has machines, by name."""
-    seen = SharedObservations(fleet, world)
-    # A cache in `seen` would keep the world in memory until garbage is collected.
-    read = cache(seen.read_registrations)
+    observer = _Observer(fleet, world)
     recorded = {
         name
-        for name, stack in seen.stacks.items()
+        for name, stack in observer.stacks.items()
         if isinstance(stack, Unknown) or stack.workers or stack.ids
     }
-    names = fleet.dynamic_pools.keys() | recorded | seen.pools()
-    return {name: _inventory_of(fleet, world, name, seen, read) for name in sorted(names)}
+    names = fleet.dynamic_pools.keys() | recorded | observer.machines.keys()
+    return {name: observer.take(name) for name in sorted(names)}
 
 
-def _inventory_of(
-    fleet: Fleet,
-    world: World,
-    name: str,
-    seen: SharedObservations,
-    read: Callable[[tuple[str, ...], str], Registrations],
-) -> PoolInventory:
-    pool = fleet.dynamic_pool(name)
-    stack = seen.stack(name)
-    provider = next(iter(seen.listers(name)), "")
-    if pool is not None:
-        provider = pool.provider
-    elif isinstance(stack, Stack):
-        provider = stack.provider
-    listing: Listing | Unknown = world.providers.get(provider, _UNREAD)
-    blind = list(_find_unreadable(world, name, provider, seen))
-    queues = tuple(sorted(q for q in world.queues if pool is None or serves_queue(pool, q)))
-    registrations = read(queues, provider)
-    if isinstance(listing, Unknown):
+class _Observer:
+    """Joins the observations of machines and workers to the inventory of each pool.
+
+    Records may still have the old name of a renamed pool.
+    """
+
+    def __init__(self, fleet: Fleet, world: World) -> None:
+        self._world, self._fleet = world, fleet
+        self._static = static_names(fleet)
+        self._takers = takers_of(fleet, world)
+        known = {} if isinstance(world.stacks, Unknown) else world.stacks
+        self.stacks = {self._takers.get(pool, pool): stack for pool, stack in known.items()}
+        """Current pool name to stack; empty if all stacks are unreadable."""
+        self._held = {
+            (name, machine_id): pool
+            for pool, stack in sorted(self.stacks.items())
+            if isinstance(stack, Stack)
+            for name, machine_id in stack.ids.items()
+        }
+        """(Name, id) of a recorded machine to the pool whose stack contains the machine."""
+        self._holds = holds_of(world)
+        self._departures: defaultdict[str, list[Departure]] = defaultdict(list)
+        for departure in sorted(world.departures, key=lambda each: (each.at, each.registry)):
+            self._departures[departure.worker].append(departure)
+        self.machines: dict[str, dict[str, list[Machine]]] = {}
+        """Pool to the providers, by name, that list machines of the pool, with the machines."""
+        for provider, machine in world.machines():
+            listed = self.machines.setdefault(self._owner_of(machine), {})
+            listed.setdefault(provider, []).append(machine)
+        self._listed = {machine.name for _, machine in world.machines()}
+        self._registrations: dict[tuple[tuple[str, ...], str], Registrations] = {}
+
+    def _owner_of(self, machine: Machine) -> str:
+        """Return the pool that owns a machine: by its stack, otherwise by its label."""
+        label = self._takers.get(machine.pool, machine.pool)
+        return self._held.get((machine.name, machine.id), label)
+
+    def take(self, name: str) -> PoolInventory:
+        """Return the observed state of a pool."""
+        fleet, world, pool = self._fleet, self._world, self._fleet.dynamic_pool(name)
+        stack = world.stacks if isinstance(world.stacks, Unknown) else self.stacks.get(name)
+        provider = next(iter(self.machines.get(name, ())), "")
+        if pool is not None:
+            provider = pool.provider
+        elif isinstance(stack, Stack):
+            provider = stack.provider
+        listing: Listing | Unknown = world.providers.get(provider, _UNREAD)
+        blind = [*self._find_unreadable(name, provider, listing, stack)]
+        queues = tuple(sorted(q for q in world.queues if pool is None or serves_queue(pool, q)))
+        if (queues, provider) not in self._registrations:
+            found = Registrations(*self._read_registries(queues, provider, listing), self._static)
+            self._registrations[queues, provider] = found
+        registrations = self._registrations[queues, provider]
+        if isinstance(listing, Unknown):
+            return PoolInventory(
+                pool=name,
+                provider=provider,
+                unseen=tuple(_unobserved_units(name, world.time, stack, registrations)),
+                uncounted=size_of(pool).max if isinstance(stack, Unknown) else 0,
+                blind=tuple(blind),
+                frozen=tuple(blind),
+                listed=False,
+            )
+        desks = desks_of(fleet, queues)
+        listed = self.machines.get(name, {}).get(provider, [])
+        units = self._units(name, listed, stack, registrations)
+        stale = ((queue, demand_trouble(fleet, world, queue)) for queue in queues)
+        frozen = (
+            *blind,
+            *registrations.unreadable,
+            *(f"demand of queue {queue} is unknown: {why}" for queue, why in stale if why),
+        )
+        missing = [
+            unit
+            for unit in units
+            if unit.state is UnitState.MISSING and unit.name not in self._listed
+        ]
+        # A missing machine that this run must not remove still counts to max.
+        is_kept = frozen or (pool is not None and pool.mode == "pause")
+        gone = {} if is_kept else dict(_find_gone(fleet, world, provider, desks, missing))
+        tokens = provider if listing.workers is not None else revokes_at(fleet, queues)
         return PoolInventory(
             pool=name,
             provider=provider,
-            unseen=tuple(_unobserved_units(name, world.time, stack, registrations)),
-            uncounted=size_of(pool).max if isinstance(stack, Unknown) else 0,
+            units=tuple(unit for unit in units if unit.name not in gone),
+            gone=tuple((unit, gone[unit.name]) for unit in missing if unit.name in gone),
             blind=tuple(blind),
-            frozen=tuple(blind),
-            listed=False,
+            frozen=frozen,
+            sampled=tuple(q for q in queues if estimate_of(fleet, world, q)),
+            stack=stack if isinstance(stack, Stack) else None,
+            tokens=desks[0] if desks else tokens,
+            has_registry=bool(registrations.names or registrations.unreadable),
+            enrols=enrols_at(fleet, queues) if pool and listing.workers is None else None,
         )
-    blind += _find_foreign_listings(seen, name, provider)
-    desks = desks_of(fleet, queues)
 
-    def is_of_use(unit: Unit) -> bool:
+    def _find_unreadable(
+        self, name: str, provider: str, listing: Listing | Unknown, stack: Stack | Unknown | None
+    ) -> Iterator[str]:
+        """Yield a sentence per source of a pool's machines that is unreadable or contested."""
+        if isinstance(listing, Unknown):
+            yield f"machines of provider {provider} are unknown: {listing.unknown}"
+        if isinstance(stack, Unknown):
+            is_of_all = stack is self._world.stacks
+            subject = "stacks are" if is_of_all else f"the stack of pool {name} is"
+            yield f"{subject} unknown: {stack.unknown}"
+        if (heir := heirs_of(self._fleet).get(name)) and name not in self._takers:
+            yield (
+                f"pool {heir} has `previously: {name}`, but also its own stack; remove that key "
+                f"to drain pool {name}"
+            )
+        for other, machines in self.machines.get(name, {}).items():
+            if other == provider or isinstance(listing, Unknown):
+                continue
+            # Two providers of one account list the same machines.
+            own = {(machine.name, machine.id) for machine in listing.machines}
+            strange = sorted(m.name for m in machines if (m.name, m.id) not in own)
+            if strange:
+                yield (
+                    f"provider {other} lists machines of pool {name}, whose provider is "
+                    f"{provider or 'unknown'} ({len(strange)}: {', '.join(strange[:3])}); "
+                    "restore the pool's provider, or rename the pool"
+                )
+
+    def _read_registries(
+        self, queues: tuple[str, ...], provider: str, listing: Listing | Unknown
+    ) -> tuple[Registries, tuple[str, ...]]:
+        """Return the workers that register at these queues, or at their provider.
+
+        Also return an error message per unreadable registry.
+        """
+        readings = {queue: self._world.queues[queue].workers for queue in queues}
+        unread = {
+            queue: f"workers of queue {queue} are unknown: {workers.unknown}"
+            for queue, workers in readings.items()
+            if isinstance(workers, Unknown)
+        }
+        found = {queue: known for queue, known in readings.items() if isinstance(known, tuple)}
+        if not isinstance(listing, Listing):
+            return found, tuple(unread.values())
+        desks = desks_of(self._fleet, queues)
+        if unknown := [unread[desk] for desk in desks if desk in unread]:
+            return {}, tuple(unknown[:1])
+        if desks:
+            return found | self._attend(desks, found, listing), tuple(unread.values())
+        if listing.workers is not None:
+            return {provider: listing.workers}, ()
+        return found, tuple(unread.values())
+
+    def _attend(
+        self, desks: Collection[str], registries: Registries, listing: Listing
+    ) -> dict[str, tuple[Worker, ...]]:
+        """Map each ticket queue to the workers, on a provider's machines, that it may assign.
+
+        A machine that is up and registers nowhere else counts as an idle worker.
+        """
+        known: dict[str, tuple[str, Worker]] = {}
+        for desk in desks:
+            for worker in registries.get(desk, ()):
+                if worker.name not in known or worker.state is WorkerState.BUSY:
+                    known[worker.name] = (desk, worker)
+        created = {machine.name: machine.created_at for machine in listing.machines}
+        found: dict[str, list[Worker]] = {desk: [] for desk in desks}
+        first = next(iter(found))
+        idle = (
+            Worker(
+                name=machine.name,
+                machine=machine.name,
+                pool=machine.pool,
+                state=WorkerState.IDLE,
+                since=machine.created_at,
+            )
+            for machine in listing.machines
+            if is_up(self._fleet, self._owner_of(machine), machine)
+        )
+        for worker in idle if listing.workers is None else listing.workers:
+            desk, own = known.pop(worker.name, (first, None))
+            is_new = own is None or _is_of_older(own, created.get(worker.name))
+            found[desk].append(worker if own is None or is_new else _join_reports(worker, own))
+        for desk, own in known.values():
+            # The record of a deleted machine does not describe a new machine of the same name.
+            if not _is_of_older(own, created.get(own.name)):
+                found[desk].append(own)
+        return {desk: tuple(workers) for desk, workers in found.items()}
+
+    def _units(
+        self,
+        name: str,
+        listed: Iterable[Machine],
+        stack: Stack | Unknown | None,
+        registrations: Registrations,
+    ) -> tuple[Unit, ...]:
+        """Return the units (machines with their workers) of a pool, sorted by name."""
+        units, now = [], self._world.time
+        pool, is_silent = self._fleet.dynamic_pool(name), isinstance(stack, Unknown)
+        machines = {machine.name: machine for machine in listed}
+        inputs = {w.name: w for w in stack.workers} if isinstance(stack, Stack) else {}
+        ids = stack.ids if isinstance(stack, Stack) else {}
+        for each in sorted(machines.keys() | inputs.keys() | ids.keys()):
+            machine = machines.get(each)
+            registry, worker = registrations.workers.get(each, (None, None))
+            # A name may be reused, so compare the ids of the machine.
+            is_own = machine is None or ids.get(each, machine.id) == machine.id
+            overdue = machine is not None and is_overdue(pool, machine, now)
+            state = conflict_of(
+                listed=machine is not None,
+                wanted=is_own and (is_silent or each in inputs),
+                recorded=is_own and (is_silent or each in ids),
+            )
+            if state is None and machine is not None:
+                is_complete = registrations.are_complete
+                state = observed_state(
+                    machine, worker, now, has_registry=is_complete, overdue=overdue
+                )
+            # A recorded drain or deletion may be of an older machine of the same name.
+            created = machine.created_at if machine else None
+            drained_at = frozenset(registrations.draining.get(each, ()))
+            unit = Unit(
+                name=each,
+                pool=name,
+                state=state or UnitState.UNRECORDED,
+                machine=machine,
+                worker=worker,
+                inputs=inputs.get(each),
+                registry=registry,
+                held=self._holds.get(each),
+                returning=state is UnitState.DISCONNECTED
+                and may_return(worker, now, overdue=overdue),
+                is_leaving=bool(drained_at) and not (worker and worker.draining),
+                drains=max(1, len(registrations.working.get(each, ()))),
+                departures=tuple(
+                    departure
+                    for departure in self._departures.get(each, ())
+                    if created is None or created <= departure.at
+                ),
+            )
+            if unit.departures and not unit.held and self._is_of_use(pool, unit):
+                unit = _resume(unit, drained_at, now)
+            units.append(unit)
+        return tuple(units)
+
+    def _is_of_use(self, pool: Pool | None, unit: Unit) -> bool:
         """Return True if a machine may get work again: its pool stays, and `reuse` allows it."""
         if pool is None or pool.mode == "drain":
             return False
-        worker = unit.worker
-        is_fresh = worker is None or is_busy(worker) or not worker.uses
-        return is_fresh or unit.registry not in desks or pool.reuse is not None
-
-    units = tuple(
-        _apply_orders(unit, seen, registrations, world.time, is_of_use)
-        for unit in units_of(
-            name,
-            seen.machines(provider, name),
-            stack,
-            registrations,
-            lambda machine: is_overdue(pool, machine, world.time),
-            now=world.time,
-        )
-    )
-    stale = ((queue, demand_trouble(fleet, world, queue)) for queue in queues)
-    frozen = (
-        *blind,
-        *registrations.unreadable,
-        *(f"demand of queue {queue} is unknown: {trouble}" for queue, trouble in stale if trouble),
-    )
-    missing = [
-        unit
-        for unit in units
-        if unit.state is UnitState.MISSING and not seen.lists_name(unit.name)
-    ]
-    # A missing machine that this run must not remove still counts to max.
-    is_kept = frozen or (pool is not None and pool.mode == "pause")
-    gone = {} if is_kept else dict(_find_gone(fleet, world, provider, desks, missing))
-    return PoolInventory(
-        pool=name,
-        provider=provider,
-        units=tuple(unit for unit in units if unit.name not in gone),
-        gone=tuple((unit, gone[unit.name]) for unit in missing if unit.name in gone),
-        blind=tuple(blind),
-        frozen=frozen,
-        sampled=tuple(q for q in queues if estimate_of(fleet, world, q)),
-        stack=stack if isinstance(stack, Stack) else None,
-        tokens=desks[0]
-        if desks
-        else provider
-        if listing.workers is not None
-        else revokes_at(fleet, queues),
-        has_registry=bool(registrations.names or registrations.unreadable),
-        enrols=enrols_at(fleet, queues) if pool and listing.workers is None else None,
-    )
+        is_fresh = unit.worker is None or is_busy(unit.worker) or not unit.worker.uses
+        is_at_desk = isinstance(self._fleet.queues.get(unit.registry or ""), TicketQueue)
+        return is_fresh or not is_at_desk or pool.reuse is not None
 
 
 _AT_WORK = frozenset({WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF})
@@ -596,29 +619,6 @@ def _explain_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
     return lives.explain_lists(absence.lists, lasted, absence.provider)
 
 
-def _apply_orders(
-    unit: Unit,
-    seen: SharedObservations,
-    registrations: Registrations,
-    now: datetime,
-    is_of_use: Callable[[Unit], bool],
-) -> Unit:
-    """Return a machine with its hold and recorded drains; resume it if its hold has ended."""
-    held = seen.holds.get(unit.name)
-    is_drained = unit.worker is not None and unit.worker.draining
-    drained_at = frozenset(registrations.draining.get(unit.name, ()))
-    is_leaving = bool(drained_at) and not is_drained
-    drains = max(1, len(registrations.working.get(unit.name, ())))
-    known = seen.departures.get(unit.name, ())
-    if not (held or is_leaving or known or drains > 1):
-        return unit
-    # A recorded drain or deletion may be of an older machine of the same name.
-    created = unit.machine.created_at if unit.machine else None
-    departures = tuple(each for each in known if created is None or created <= each.at)
-    unit = replace(unit, held=held, is_leaving=is_leaving, drains=drains, departures=departures)
-    return _resume(unit, drained_at, now) if not held and is_of_use(unit) else unit
-
-
 def _resume(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
     """Return a machine after its hold. It gets work again and is idle only since the hold ended.
 
@@ -647,41 +647,6 @@ def _resume(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
         state = registered_state(resumed, now, has_registry=True, overdue=False)
     is_leaving = not drained_at <= resumed_at
     return replace(unit, worker=resumed, state=state, is_leaving=is_leaving, resumes=resumes)
-
-
-def _find_unreadable(
-    world: World, name: str, provider: str, seen: SharedObservations
-) -> Iterator[str]:
-    """Yield a sentence per source of a pool's machines that is unreadable or contested."""
-    listing = world.providers.get(provider, _UNREAD)
-    stack = seen.stack(name)
-    if isinstance(listing, Unknown):
-        yield f"machines of provider {provider} are unknown: {listing.unknown}"
-    if isinstance(world.stacks, Unknown):
-        yield f"stacks are unknown: {world.stacks.unknown}"
-    elif isinstance(stack, Unknown):
-        yield f"the stack of pool {name} is unknown: {stack.unknown}"
-    if heir := seen.contested.get(name):
-        yield (
-            f"pool {heir} has `previously: {name}`, but also its own stack; remove that key "
-            f"to drain pool {name}"
-        )
-
-
-def _find_foreign_listings(seen: SharedObservations, name: str, provider: str) -> Iterator[str]:
-    """Yield a sentence for each other provider that lists machines of a pool."""
-    for other in (each for each in seen.listers(name) if each != provider):
-        # Two providers of one account list the same machines.
-        unrecorded_machines = [
-            m for m in seen.machines(other, name) if not seen.lists(provider, m)
-        ]
-        if unrecorded_machines:
-            names = ", ".join(sorted(machine.name for machine in unrecorded_machines)[:3])
-            yield (
-                f"provider {other} lists machines of pool {name}, whose provider is "
-                f"{provider or 'unknown'} ({len(unrecorded_machines)}: {names}); restore the "
-                "pool's provider, or rename the pool"
-            )
 
 
 def _unobserved_units(

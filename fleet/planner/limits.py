@@ -161,9 +161,13 @@ def tag_rows(uses: Iterable[Use]) -> Iterator[LimitRow]:
     """Yield a constraint per limit (of a tag or queue) and payer with waiting requests."""
     for use in uses:
         if use.counted:
+            limit, key = use.limit, ".".join(map(str, use.limit.path[2:]))
+            of = "" if limit.of == "total" else limit.of
+            who, unknown = ((use.who or "").strip(), len(use.workers[1])) if of else ("", 0)
+            figures = limit.tag, limit.desk, of, who, limit.most, use.taken, unknown
             yield LimitRow(
-                path=use.limit.path,
-                because=_describe_use(use),
+                path=limit.path,
+                because=words.explain_limit(words.LimitUse(key, *figures)),
                 room=Decimal(max(0, use.limit.most - use.taken)),
                 requests=use.counted,
                 over=Decimal(max(0, use.taken - use.limit.most)),
@@ -323,12 +327,3 @@ def _count_for(
             yield teams.of(work), unit.name
         else:
             yield getattr(work, "requester" if limit.of == "submitter" else limit.of), unit.name
-
-
-def _describe_use(use: Use) -> str:
-    limit, key = use.limit, ".".join(map(str, use.limit.path[2:]))
-    of = "" if limit.of == "total" else limit.of
-    who = use.who.strip() if of and use.who else ""
-    unknown = len(use.workers[1]) if of else 0
-    used = words.LimitUse(key, limit.tag, limit.desk, of, who, limit.most, use.taken, unknown)
-    return words.explain_limit(used)

@@ -212,13 +212,10 @@ def options_of(
             own = tuple(shared.items())
             yield Option(name, kind, market, choice.id, price, closed, shared=own)
 
-    if memory.has_failures:
-        # If another option is open, the next run uses it, even if that run starts late.
-        longer = replace(memory, least=timedelta(seconds=fleet.cadence) * 3 / 2)
-        found = tuple(options(longer))
-        if not all(each.closed for each in found):
-            return found
-    return tuple(options(memory))
+    # If another option is open, the next run uses it, even if that run starts late.
+    longer = replace(memory, least=timedelta(seconds=fleet.cadence) * 3 / 2)
+    found = tuple(options(longer))
+    return tuple(options(memory)) if all(each.closed for each in found) else found
 
 
 def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | None, str]]:

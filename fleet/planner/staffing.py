@@ -30,7 +30,7 @@ from fleet.model.plan import Blocked, BudgetVerdict, Cause, LimitVerdict, Reason
 from fleet.model.values import amount_of
 from fleet.planner.allocation import Allocation, Proof
 from fleet.planner.assignment import Stop
-from fleet.planner.budgets import find_counting_budgets
+from fleet.planner.begin import PoolPlans
 from fleet.planner.demand import EqualRequests, LimitRow, Ordered, Path, Place, Rank, Supply
 from fleet.planner.durations import USUAL, kind_at
 from fleet.planner.fitting import FitRequirements, find_unfit, fitting, held_by, held_tags
@@ -46,23 +46,19 @@ from fleet.tagrules.offers import (
     offer_of_pool,
     offer_of_worker,
 )
-from fleet.tagrules.requests import TagRefusal
 from fleet.tagrules.vocabulary import asking_key
 from fleet.words import limits as words
 from fleet.words import lives, pools
 
 
-def find_supplies(
-    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]
-) -> dict[str, Supply]:
+def find_supplies(fleet: Fleet, world: World, pool_plans: PoolPlans) -> dict[str, Supply]:
     """Return the future workers of each pool, and its existing workers grouped by offer.
 
     Machines whose payer counts against other budgets form a separate group, because their work
     costs that payer more.
     """
     queues = frozenset(world.queues)
-    inventory = {name: pool_plan.inventory for name, pool_plan in pool_plans.items()}
-    counted_by = find_counting_budgets(fleet, world, inventory)
+    counted_by = pool_plans.books.find_counting_budgets() if pool_plans.books else {}
     supplies = {}
     for name, pool in sorted(fleet.pools.items()):
         served = frozenset(queue for queue in queues if serves_queue(pool, queue))
@@ -199,7 +195,7 @@ def staff(
                 owner[unit].used[unit] = load[0][1].key
                 owner[unit].served += len(load)
     loads.sort(key=lambda each: each[1][0])
-    options: dict[str, Option] = {}
+    options = {each.key: each for own in pool_plans.values() for each in own.options}
     made: dict[tuple[str, str], WorkerInputs] = {}
     # Cached because many machines have an equal bill.
     billed = cache(lambda key, seconds: places[key].billed(seconds))
@@ -207,8 +203,6 @@ def staff(
         place = places[key]
         pool_plan = pool_plans[place.pool]
         worker = next(pool_plan.names)
-        if key not in options:
-            options[key] = next(option for option in pool_plan.options if option.key == key)
         way = pool_plan.next_way(options[key])
         alike = (key, way.image)
         if alike not in made:
@@ -327,7 +321,8 @@ def find_unserved(
 
     cause_of = cache(lambda pools, number: _join_stopped(stopped_at(pools, number)))
     for signed in service.demand:
-        for number, seconds, waiting in _group_by_stops(signed, service.unserved, numbers):
+        groups = _group_by_stops(signed, service.unserved, numbers)
+        for (number, seconds), waiting in groups.items():
             pools = signed.creating_pools
             late = tuple(_find_late_pools(fleet, pool_plans, signed, seconds))
             cause = cause_of(pools, number)
@@ -344,24 +339,23 @@ def find_unserved(
 
 def _group_by_stops(
     signed: EqualRequests, unserved: Mapping[str, tuple[Stop, ...]], numbers: Mapping[int, int]
-) -> Iterator[tuple[int, int | None, list[str]]]:
-    """Yield the unserved requests of a signature by stops (their number) and duration.
+) -> Mapping[tuple[int, int | None], list[str]]:
+    """Return the unserved requests of a signature by stops (their number) and duration.
 
     The duration matters only with a deadline; otherwise it is None.
     """
     keys = [request.key for request in signed.requests]
-    if unserved.keys().isdisjoint(keys):
-        return
-    has_end = signed.timing is not None and signed.timing.deadline is not None
     groups: defaultdict[tuple[int, int | None], list[str]] = defaultdict(list)
+    if unserved.keys().isdisjoint(keys):
+        return groups
+    has_end = signed.timing is not None and signed.timing.deadline is not None
     seconds_of = [request.seconds if has_end else None for request in signed.requests]
     # Consecutive requests usually have the same cause.
     alike = groupby(zip(map(unserved.get, keys), seconds_of, keys, strict=True), itemgetter(0, 1))
     for (stops, seconds), each in alike:
         if stops is not None:
             groups[numbers[id(stops)], seconds] += [key for _, _, key in each]
-    for (number, seconds), waiting in groups.items():
-        yield number, seconds, waiting
+    return groups
 
 
 _NO_CAUSE = Unserved(signature="", requests=(), count=0, because="", path=(), blocked=())
@@ -566,20 +560,17 @@ def _explain_held(fleet: Fleet, signed: EqualRequests) -> Unserved | None:
     tags, first = held_tags(signed.refused), held_by(signed.refused)
     figures = DecisionFigures(tags=tags, held="unknown" if first.is_unknown else "denied")
     held = Decision(code=Unfit.TAG_HELD, subject=(), key=first.path, figures=figures)
-    because = _describe_held(fleet, signed, first)
+    if first.is_unknown and is_about_environments(fleet.derive[int(first.path[1])]):
+        because = pools.explain_unknown_environment(first.because, signed.queue)
+    elif first.is_unknown:
+        because = pools.explain_unknown_value(first.because, first.path)
+    elif not first.is_sure:
+        because = pools.explain_unsure(first.because)
+    elif isinstance(fleet.queues.get(signed.queue), TicketQueue):
+        because = pools.explain_denied_ticket(first.because)
+    else:
+        because = pools.explain_stored(first.because)
     return _NO_CAUSE.altered(because=because, path=first.path, decisions=(held,))
-
-
-def _describe_held(fleet: Fleet, signed: EqualRequests, first: TagRefusal) -> str:
-    if first.is_unknown:
-        if not is_about_environments(fleet.derive[int(first.path[1])]):
-            return pools.explain_unknown_value(first.because, first.path)
-        return pools.explain_unknown_environment(first.because, signed.queue)
-    if not first.is_sure:
-        return pools.explain_unsure(first.because)
-    if isinstance(fleet.queues.get(signed.queue), TicketQueue):
-        return pools.explain_denied_ticket(first.because)
-    return pools.explain_stored(first.because)
 
 
 def _find_nearest(

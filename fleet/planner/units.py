@@ -10,7 +10,7 @@ nor failed.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
@@ -19,8 +19,6 @@ from fleet.model.facts import (
     Departure,
     Machine,
     MachineState,
-    Stack,
-    Unknown,
     Worker,
     WorkerInputs,
     WorkerState,
@@ -291,75 +289,31 @@ class Unit:
         return self.worker is not None and is_busy(self.worker) and not self.holds_in_vain
 
 
-def units_of(  # noqa: PLR0913 - all observations of one pool
-    pool: str,
-    listed: Iterable[Machine],
-    stack: Stack | Unknown | None,
-    registrations: Registrations,
-    is_overdue: Callable[[Machine], bool],
-    *,
-    now: datetime,
-) -> tuple[Unit, ...]:
-    """Return the units (machines with their workers) of a pool, sorted by name."""
-    machines = {machine.name: machine for machine in listed}
-    silent = isinstance(stack, Unknown)
-    inputs = {w.name: w for w in stack.workers} if isinstance(stack, Stack) else {}
-    ids = stack.ids if isinstance(stack, Stack) else {}
-    units = []
-    for name in sorted(machines.keys() | inputs.keys() | ids.keys()):
-        machine = machines.get(name)
-        registry, worker = registrations.workers.get(name, (None, None))
-        heard = (worker.last_seen or worker.since) if worker else None
-        # A name may be reused, so compare the ids of the machine.
-        strange = machine is not None and ids.get(name, machine.id) != machine.id
-        overdue = machine is not None and is_overdue(machine)
-        state = (
-            _conflict_state(
-                listed=machine is not None,
-                wanted=not strange and (silent or name in inputs),
-                recorded=not strange and (silent or name in ids),
-            )
-            or (UnitState.STOPPED if machine and machine.state is MachineState.STOPPED else None)
-            or registered_state(
-                worker, now, has_registry=registrations.are_complete, overdue=overdue
-            )
-        )
-        units.append(
-            Unit(
-                name=name,
-                pool=pool,
-                state=UnitState.FAILED
-                if state is UnitState.ASSUMED and has_failed(machine)
-                else state,
-                machine=machine,
-                worker=worker,
-                inputs=inputs.get(name),
-                registry=registry,
-                # A worker without recent contact may still boot.
-                returning=worker is not None
-                and state is UnitState.DISCONNECTED
-                and (
-                    (worker.last_seen is None and not overdue)
-                    or _is_within(RETURN_GRACE, heard, now)
-                ),
-            )
-        )
-    return tuple(units)
-
-
-def _conflict_state(*, listed: bool, wanted: bool, recorded: bool) -> UnitState | None:
+def conflict_of(*, listed: bool, wanted: bool, recorded: bool) -> UnitState | None:
     """Return the state of a machine if provider and stack disagree; None if they agree."""
-    match listed, wanted, recorded:
-        case True, True, True:
-            return None
-        case _, True, False:
-            return UnitState.UNFINISHED
-        case _, False, True:
-            return UnitState.UNDELETED
-        case False, True, True:
-            return UnitState.MISSING
-        case _:
-            return UnitState.UNRECORDED
+    if wanted and recorded:
+        return None if listed else UnitState.MISSING
+    if wanted:
+        return UnitState.UNFINISHED
+    return UnitState.UNDELETED if recorded else UnitState.UNRECORDED
+
+
+def observed_state(
+    machine: Machine, worker: Worker | None, now: datetime, *, has_registry: bool, overdue: bool
+) -> UnitState:
+    """Return the state of a machine that provider and stack report."""
+    if machine.state is MachineState.STOPPED:
+        return UnitState.STOPPED
+    state = registered_state(worker, now, has_registry=has_registry, overdue=overdue)
+    return UnitState.FAILED if state is UnitState.ASSUMED and has_failed(machine) else state
+
+
+def may_return(worker: Worker | None, now: datetime, *, overdue: bool) -> bool:
+    """Return True if a disconnected worker had contact recently, or possibly still boots."""
+    if worker is None:
+        return False
+    is_booting = worker.last_seen is None and not overdue
+    return is_booting or _is_within(RETURN_GRACE, worker.last_seen or worker.since, now)
 
 
 def registered_state(

@@ -40,7 +40,7 @@ from fleet.report.document import (
 from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
 from fleet.words import figures as words
-from fleet.words.answers import MATCHES
+from fleet.words.answers import count_matches
 from fleet.words.waiting import UNLESS
 
 _CHANGEABLE = ("request", "pool", "worker")
@@ -69,7 +69,7 @@ def matches_blocks(found: Matches) -> Iterator[Block]:
     if len(found.matches) == 1:
         yield from explanation_blocks(found.matches[0])
         return
-    yield bold(MATCHES(name=found.name, count=len(found.matches)))
+    yield bold(count_matches(found.name, len(found.matches)))
     for each in found.matches[:_MAX_MATCHES]:
         yield Section("", [*_match(each)])
     if others := len(found.matches[_MAX_MATCHES:]):

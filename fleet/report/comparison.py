@@ -12,8 +12,7 @@ from fleet.explain.changes import (
     Changes,
     Comparison,
     GuardChange,
-    ImageChange,
-    OutdatedChange,
+    PoolChange,
     RequestsChange,
     Verdict,
 )
@@ -26,18 +25,20 @@ from fleet.report.document import (
     Block,
     Column,
     ColumnKind,
+    Entry,
     Items,
-    Row,
+    Line,
     Section,
     Style,
     StyledText,
     Table,
+    TableOf,
     bold,
     line,
     row,
-    shorten,
+    yellow,
 )
-from fleet.schema.findings import listed, some_of, yaml_key
+from fleet.schema.findings import Path, listed, some_of, yaml_key
 from fleet.schema.units import write_duration
 from fleet.words import figures as words
 from fleet.words.answers import describe_stopped
@@ -50,6 +51,7 @@ _MAX_BUILDS = 10
 _MOST_STOPS = 2
 _GUARDS = {"refused": "refuses", "throttled": "throttles"}
 _STYLES = {"+": Style.GREEN, "~": Style.YELLOW, "-": Style.RED, "!": Style.YELLOW}
+_MARKS = {"create": "+", "drain": "~", "delete": "-"}
 _UNKNOWN = StyledText("? ", Style.YELLOW)
 
 
@@ -58,33 +60,41 @@ def comparison_blocks(change: Comparison, included: Mapping[str, str]) -> Iterat
     if isinstance(change, Unknown):
         yield Section("Effect of this change: unknown", [Items((change.unknown,), _UNKNOWN)])
         return
-    edits = [_draw_sensitive(each, change.currency) for each in change.sensitive]
-    title = f"Sensitive edits: {len(edits)}" if edits else ""
-    columns = (Column("Edit"), *_prose("In fleet.yaml", "About"))
-    yield Section(title, [_list(columns, edits) if edits else bold("No sensitive edits")])
-    columns = (
-        Column("Where", ColumnKind.GROUP),
-        Column("Effect"),
-        Column("Why", ColumnKind.PROSE),
-        Column("Reason", ColumnKind.ID),
+    count, currency = len(change.sensitive), change.currency
+    edits = (
+        TableOf(change.sensitive, is_list=True, mark=lambda _: yellow("! "))
+        .text("Edit", lambda each: line(yellow(_SENSITIVE[each.kind][0])))
+        .prose("In fleet.yaml", _describe_edit)
+        .prose("About", lambda each: _describe_subject(each, currency))
     )
-    effects = _list(columns, [effect.draw() for effect in _effects(change, included)], at=1)
-    yield Section("Effects of this change", [effects, Items(change.unknown, _UNKNOWN)])
-    rules = [_draw_rule(each, change.currency) for each in change.allow_list]
-    title = "Rules of the allow-list that this change adds or changes"
-    columns = (Column("Rule"), *_prose("Recorded builds", "Whose", "Cost"))
-    yield Section(title, [_list(columns, rules)])
+    title = f"Sensitive edits: {count}" if count else ""
+    yield Section(title, [_cut(edits) if count else bold("No sensitive edits")])
+    effects = (
+        TableOf(_effects(change, included), is_list=True, mark=_Effect.sign)
+        .add(
+            Column("Where", ColumnKind.GROUP),
+            lambda each: line(f"{each.where} ", *bold(each.name)),
+        )
+        .text("Effect", lambda each: line(StyledText(each.what, each.style)))
+        .prose("Why", lambda each: each.why)
+        .add(Column("Reason", ColumnKind.ID), lambda each: each.id)
+    )
+    yield Section("Effects of this change", [_cut(effects), Items(change.unknown, _UNKNOWN)])
+    rules = (
+        TableOf(change.allow_list, is_list=True)
+        .text("Rule", _name_rule)
+        .prose("Recorded builds", _describe_matches)
+        .prose("Whose", _describe_people)
+        .prose("Cost", lambda each: _describe_rule_cost(each, currency))
+    )
+    yield Section("Rules of the allow-list that this change adds or changes", [_cut(rules)])
     yield _builds(change)
 
 
-def _prose(*names: str) -> Iterator[Column]:
-    return (Column(name, ColumnKind.PROSE) for name in names)
-
-
-def _list(columns: Sequence[Column], rows: Sequence[Row], *, at: int = 0) -> Table:
-    """Return a table that a terminal shortens. Column `at` has the number of hidden rows."""
-    shown = shorten(rows, _MOST_ROWS, "{} more, all in the JSON", at=at)
-    return Table(columns, shown, is_list=True)
+def _cut(table: TableOf[Entry]) -> TableOf[Entry]:
+    """Return a table that a terminal shortens."""
+    hidden = range(_MOST_ROWS, len(table.rows))
+    return table.hide(hidden, lambda rest: f"{len(rest):,} more, all in the JSON")
 
 
 # The headline and the figures
@@ -94,11 +104,9 @@ def comparison_headline(change: Changes) -> str:
     """Return the most important effect of a change, and the number of sensitive edits."""
     if change.same_config:
         return "No effect: only comments or order differ"
-    count = len(change.sensitive)
-    edits = words.many(count, "sensitive edit") if count else ""
-    worst = _worst_case(change.sensitive, change.currency)
-    last = ", ".join(filter(None, (edits, worst)))
-    said = "; ".join(filter(None, (next(_main_effects(change)), last)))
+    edits = words.many(len(change.sensitive), "sensitive edit") if change.sensitive else ""
+    edits = words.join(", ", edits, _worst_case(change.sensitive, change.currency))
+    said = words.join("; ", next(_main_effects(change)), edits)
     return said[0].upper() + said[1:]
 
 
@@ -107,28 +115,29 @@ def comparison_figures(change: Changes) -> Items:
     if change.same_config:
         return Items(())
     _, *texts = _main_effects(change)
-    verdict = change.verdict
-    if verdict is not None:
+    if verdict := change.verdict:
         money = _money(change) if change.is_quiet or _moves_builds(change) else ""
-        texts.append("; ".join(filter(None, (_machines(verdict), money))))
-        texts += [_workers(verdict), _waits(verdict)]
+        texts += [
+            words.join("; ", _machines(verdict), money),
+            _workers(verdict),
+            _waits(verdict),
+        ]
     return Items((*texts, _cost_at_rest(change)), StyledText("- "))
 
 
 def _main_effects(change: Changes) -> Iterator[str]:
     """Yield the refusals, the stopped builds, then the effect on builds, machines and images."""
-    refused = [each for each in change.guards if each.after == "refused"]
-    names = [f"{each.guard} of pool {each.pool}" if each.pool else each.guard for each in refused]
-    if refused:
+    if refused := [each for each in change.guards if each.after == "refused"]:
+        names = [each.guard + f" of pool {each.pool}" * bool(each.pool) for each in refused]
         yield describe_refused_change(words.named("guard", names), refused[0].because)
     for each in change.stopped[:_MOST_STOPS]:
         yield describe_stopped(each.count, each.because, lasting=each.is_lasting)
     if others := sum(each.count for each in change.stopped[_MOST_STOPS:]):
         yield f"{words.many(others, 'build')} for other reasons"
-    moved = change.verdict is not None and _moves_builds(change)
-    if moved and change.verdict is not None:
+    moved = change.verdict if _moves_builds(change) else None
+    if moved:
         stopped = sum(each.count for each in change.stopped)
-        yield _describe_moved(change.verdict.builds, change.currency, stopped)
+        yield _describe_moved(moved.builds, change.currency, stopped)
     elif not change.is_quiet:
         yield _money(change)
     if not change.is_quiet:
@@ -136,14 +145,16 @@ def _main_effects(change: Changes) -> Iterator[str]:
     if change.verdict and not change.verdict.machines_known:
         yield f"effect on machines {words.UNKNOWN}"
         return
-    unsure = " (some facts are unknown)" if change.unknown else ""
-    parts = [] if change.stopped else [f"no effect on machines now{unsure}"]
-    parts += [f"{words.many(len(change.images), 'image')} to build"] if change.images else []
-    rest = _compare_rest(change)
-    if not moved and rest and round(rest[1]):
-        parts.append(f"later {rest[1]:+,.0f} {change.currency} per month")
-    if parts:
-        yield "; ".join(parts)
+    unsure = " (some facts are unknown)" * bool(change.unknown)
+    images, rest = change.images, _compare_rest(change)
+    later = not moved and rest and round(rest[1])
+    effects = words.join(
+        "; ",
+        "" if change.stopped else f"no effect on machines now{unsure}",
+        f"{words.many(len(images), 'image')} to build" if images else "",
+        f"later {rest[1]:+,.0f} {change.currency} per month" if rest and later else "",
+    )
+    yield from [effects] if effects else []
 
 
 def _moves_builds(change: Changes) -> bool:
@@ -168,13 +179,13 @@ def _describe_moved(builds: MovedBuilds, currency: str, stopped: int) -> str:
 def _sum(builds: BuildsCost, count: int, currency: str) -> str:
     if builds.unplaced == count:
         return "no machine fits"
-    parts = [_cost(builds.cost, currency)]
-    if builds.seconds:
-        longest = "" if count == 1 else "the longest "
-        parts.append(f"{longest}{write_duration(builds.seconds)}")
-    if builds.unplaced:
-        parts.append(f"no machine fits {builds.unplaced:,} of them")
-    return ", ".join(parts)
+    longest = "" if count == 1 else "the longest "
+    return words.join(
+        ", ",
+        _cost(builds.cost, currency),
+        f"{longest}{write_duration(builds.seconds)}" if builds.seconds else "",
+        f"no machine fits {builds.unplaced:,} of them" if builds.unplaced else "",
+    )
 
 
 def _machines(verdict: Verdict) -> str:
@@ -182,8 +193,9 @@ def _machines(verdict: Verdict) -> str:
     said = [f"{abs(n):,} {'more' if n > 0 else 'fewer'} to {verb}" for verb, n in counts if n]
     if verdict.withheld > 0:
         said.append(f"guards withhold {words.many(verdict.withheld, 'action')} of this change")
-    none = "no machine more or fewer"
-    return _add_doubt("machines", said, none, is_known=verdict.machines_known)
+    if verdict.machines_known:
+        said = said or ["no machine more or fewer"]
+    return _add_doubt("machines", said, is_known=verdict.machines_known)
 
 
 def _workers(verdict: Verdict) -> str:
@@ -192,15 +204,15 @@ def _workers(verdict: Verdict) -> str:
         for count, verb in ((verdict.gained, "gain"), (verdict.lost, "lose"))
         if count
     ]
-    none = "no request gains or loses a worker"
     is_known = verdict.requests_known and verdict.machines_known
-    return _add_doubt("requests", said, none, is_known=is_known)
-
-
-def _add_doubt(noun: str, said: Sequence[str], none: str, *, is_known: bool) -> str:
     if is_known:
-        return ", ".join(said) or none
-    return f"{', '.join(said)} (not everything is known)" if said else f"{noun} {words.UNKNOWN}"
+        said = said or ["no request gains or loses a worker"]
+    return _add_doubt("requests", said, is_known=is_known)
+
+
+def _add_doubt(noun: str, said: Sequence[str], *, is_known: bool) -> str:
+    doubt = "" if is_known else " (not everything is known)"
+    return f"{', '.join(said)}{doubt}" if said else f"{noun} {words.UNKNOWN}"
 
 
 def _waits(verdict: Verdict) -> str:
@@ -239,14 +251,11 @@ def _money(change: Changes) -> str:
     before, after, amount = words.rates([change.cost_before, change.cost_after, difference])
     if change.currency != change.currency_before:
         return f"{before} {change.currency_before}/h -> {after} {change.currency}/h"
-    if change.cost_before == change.cost_after:
+    if not difference:
         return f"{after} {change.currency}/h with and without it"
     sign = "" if amount.startswith("-") else "+"
-    replacing = any(each.outdated for each in change.outdated)
-    return (
-        f"{sign}{amount} {change.currency}/h ({before} without, {after} with)"
-        f"{' while replacing' if replacing else ''}"
-    )
+    replacing = " while replacing" * any(each.outdated for each in change.outdated)
+    return f"{sign}{amount} {change.currency}/h ({before} without, {after} with){replacing}"
 
 
 def _compare_rest(change: Changes) -> tuple[Decimal, Decimal] | None:
@@ -275,98 +284,93 @@ def _cost_at_rest(change: Changes) -> str:
 
 
 class _Effect(NamedTuple):
-    """One effect of the change: pool or queue, mark of its kind, text and reason."""
+    """One effect of the change: mark of its kind, pool or queue, text and reason."""
 
+    mark: str
     where: str
     name: str
-    mark: str
     what: str
     why: str = ""
     id: str = ""
 
-    def draw(self) -> Row:
-        """Return the row of the effect."""
-        style = _STYLES.get(self.mark, Style.PLAIN)
-        where = line(f"{self.where} ", StyledText(self.name, Style.BOLD))
-        what = line(StyledText(self.what, style))
-        return row(where, what, self.why, self.id, mark=StyledText(f"{self.mark} ", style))
+    @property
+    def style(self) -> Style:
+        """Return the style of the kind of effect."""
+        return _STYLES.get(self.mark, Style.PLAIN)
+
+    def sign(self) -> StyledText:
+        """Return the mark before the row."""
+        return StyledText(f"{self.mark} ", self.style)
 
 
 def _effects(change: Changes, included: Mapping[str, str]) -> Iterator[_Effect]:
     shown = {each.path for each in change.sensitive}
     config = [_config(each) for each in change.config if each.path not in shown]
     of_pools = [
-        *_pools(change),
+        *(
+            _Effect("*", "pool", each.pool, _list_differences(each) or f"is {each.change}")
+            for each in change.pools
+        ),
         *(each for each in config if each.where == "pool"),
-        *map(_draw_outdated, change.outdated),
+        *(
+            _Effect(
+                *("~" if each.outdated else "*", "pool", each.pool),
+                f"{words.many(len(each.workers), 'machine')} "
+                f"{'outdated, replaced in turn' if each.outdated else 'no longer outdated'}: "
+                f"{some_of(each.workers)}",
+            )
+            for each in change.outdated
+        ),
         *(_actions(each, change.currency) for each in change.actions),
     ]
     yield from sorted(of_pools, key=lambda each: each.name)  # stable: edits before their effects
-    yield from map(_image, change.images)
-    yield from (_requests(each, included) for each in _merge_by_cause(change.requests))
+    for image in change.images:
+        due = "new image" if image.change == "added" else image.change
+        machines = words.replaced(image.replaces) or "no machine"
+        why = f"{image.build}; once promoted ({image.promotion}) it replaces {machines}"
+        yield _Effect("*", "image", image.image, f"needs a build: {due}", why)
+    yield from _requests(change.requests, included)
     yield from (_guard(each, included) for each in change.guards)
     yield from (each for each in config if each.where != "pool")
-    yield from (_Effect("action required", "", "!", text) for text in change.attention)
+    yield from (_Effect("!", "action required", "", text) for text in change.attention)
 
 
-def _pools(change: Changes) -> Iterator[_Effect]:
-    for pool in change.pools:
-        edits = [
-            f"{'machine type' if each.key == 'type' else each.key} "
-            f"{_values(each, each.before, each.after)}"
-            for each in pool.differences
-        ]
-        yield _Effect("pool", pool.pool, "*", "; ".join(edits) or f"is {pool.change}")
-
-
-def _draw_outdated(change: OutdatedChange) -> _Effect:
-    many, them = words.many(len(change.workers), "machine"), some_of(change.workers)
-    if change.outdated:
-        return _Effect("pool", change.pool, "~", f"{many} outdated, replaced in turn: {them}")
-    return _Effect("pool", change.pool, "*", f"{many} no longer outdated: {them}")
+def _list_differences(pool: PoolChange) -> str:
+    return "; ".join(
+        f"{'machine type' if each.key == 'type' else each.key} "
+        f"{_values(each, each.before, each.after)}"
+        for each in pool.differences
+    )
 
 
 def _actions(change: ActionsChange, currency: str) -> _Effect:
     more = change.after > change.before
     count = abs(change.after - change.before)
-    is_partial = change.before and change.after
-    parts = [
+    what = words.join(
+        ", ",
         f"{count:,} {'more' if more else 'fewer'} to {change.action}",
-        f"{change.after:,} instead of {change.before:,}" if is_partial else "",
-        "withheld by a guard" if change.withheld else "",
-        change.type,
+        f"{change.after:,} instead of {change.before:,}" if change.before and change.after else "",
+        "withheld by a guard" * change.withheld,
+        change.type or "",
         some_of(change.workers),
         f"{words.hourly(change.cost, sign=True)} {currency}/h" if change.cost else "",
-    ]
-    what = ", ".join(filter(None, parts))
+    )
     if not more:  # the reason does not apply to fewer actions
-        return _Effect("pool", change.pool, "*", what)
-    mark = {"create": "+", "drain": "~", "delete": "-"}[change.action]
-    return _Effect("pool", change.pool, mark, what, change.because, change.reason.value)
+        return _Effect("*", "pool", change.pool, what)
+    reason = change.because, change.reason.value
+    return _Effect(_MARKS[change.action], "pool", change.pool, what, *reason)
 
 
-def _image(change: ImageChange) -> _Effect:
-    due = {"added": "new image", "recipe changed": "recipe changed"}[change.change]
-    machines = words.replaced(change.replaces) or "no machine"
-    why = f"{change.build}; once promoted ({change.promotion}) it replaces {machines}"
-    return _Effect("image", change.image, "*", f"needs a build: {due}", why)
-
-
-def _merge_by_cause(changes: Iterable[RequestsChange]) -> Iterator[RequestsChange]:
-    """Merge changes of requests that have the same outcome and cause, regardless of their tags."""
-    found: defaultdict[object, list[RequestsChange]] = defaultdict(list)
+def _requests(changes: Iterable[RequestsChange], included: Mapping[str, str]) -> Iterator[_Effect]:
+    """Yield an effect per outcome and cause of requests, regardless of their tags."""
+    found: defaultdict[tuple[bool, str, str, Path], list[str]] = defaultdict(list)
     for each in changes:
-        found[each.served, each.queue, each.because, each.path].append(each)
-    for alike in found.values():
-        yield alike[0].altered(requests=tuple(key for each in alike for key in each.requests))
-
-
-def _requests(change: RequestsChange, included: Mapping[str, str]) -> _Effect:
-    many = words.many(len(change.requests), "request")
-    mark, fate = ("+", "served") if change.served else ("!", "no longer served")
-    place = words.cited([change.path], included) if change.path else ""
-    why = explain_place(change.because, place)
-    return _Effect("queue", change.queue, mark, f"{many} {fate}: {some_of(change.requests)}", why)
+        found[each.served, each.queue, each.because, each.path] += each.requests
+    for (served, queue, because, path), keys in found.items():
+        mark, fate = ("+", "served") if served else ("!", "no longer served")
+        why = explain_place(because, words.cited([path], included) if path else "")
+        what = f"{words.many(len(keys), 'request')} {fate}: {some_of(keys)}"
+        yield _Effect(mark, "queue", queue, what, why)
 
 
 def _guard(change: GuardChange, included: Mapping[str, str]) -> _Effect:
@@ -379,20 +383,18 @@ def _guard(change: GuardChange, included: Mapping[str, str]) -> _Effect:
     limit = words.cited([change.path], included) if change.path else ""
     why = explain_guard(change.because, limit, change.way_out)
     where = "guard of pool" if change.pool else "guard of"
-    return _Effect(where, change.pool or "the whole fleet", "!", what, why, change.guard)
+    return _Effect("!", where, change.pool or "the whole fleet", what, why, change.guard)
 
 
 def _config(change: ConfigChange) -> _Effect:
-    if not change.before:
-        edit = f"{_value(change.after)} added"
-    elif not change.after:
-        edit = f"{_value(change.before)} removed"
-    else:
+    if change.before and change.after:
         edit = _values(change, change.before, change.after)
+    else:
+        edit = f"{_value(change.before or change.after)} {'removed' if change.before else 'added'}"
     if change.path[0] == "pools":
         _, pool, *key = change.path
-        return _Effect("pool", str(pool), "*", f"{yaml_key(key)} {edit}")
-    return _Effect("fleet.yaml", "", "*", f"{yaml_key(change.path)}: {edit}")
+        return _Effect("*", "pool", str(pool), f"{yaml_key(key)} {edit}")
+    return _Effect("*", "fleet.yaml", "", f"{yaml_key(change.path)}: {edit}")
 
 
 def _values(change: ChangedEntries, before: str, after: str) -> str:
@@ -415,7 +417,7 @@ def _builds(change: Changes) -> Section:
     rows = []
     for build in moved[:_MAX_BUILDS]:
         count = words.many(build.count, "build") if build.count > 1 else ""
-        about = ", ".join(filter(None, (build.task, count)))
+        about = words.join(", ", build.task, count)
         name = line(StyledText(build.name, Style.BOLD), f" {about}".rstrip())
         rows += [
             row(
@@ -456,16 +458,14 @@ def _compare_places(build: ComparedBuild) -> Iterator[tuple[PlaceFacts, str]]:
     before = {way_to(each): each for each in build.before if not each.asks}
     after = {way_to(each): each for each in build.after}
     for way in dict.fromkeys((*before, *after)):
-        new = after.get(way)
-        is_lost = way in before and (new is None or bool(new.asks))
-        each = before[way] if is_lost else after[way]
-        side = ""
-        if is_lost:
-            side = "without this change"
-        elif way not in before and not each.asks:
-            side = "with this change"
+        old, new = before.get(way), after.get(way)
+        if old and (new is None or new.asks):
+            each, side = old, "without this change"
+        else:
+            each = after[way]
+            side = "" if old or each.asks else "with this change"
         chosen = "planned" if each.is_chosen else "only" if side else ""
-        yield each, ", ".join(filter(None, (f"{chosen} {side}".strip(), words.place_note(each))))
+        yield each, words.join(", ", f"{chosen} {side}".strip(), words.place_note(each))
 
 
 def _cost(amount: Decimal | None, currency: str) -> str:
@@ -491,14 +491,11 @@ _SENSITIVE: dict[Kind, tuple[str, str]] = {
 """Map of a kind of sensitive edit to its effect, and to the text for a removed value."""
 
 
-def _draw_sensitive(edit: SensitiveEdit, currency: str) -> Row:
-    what, gone = _SENSITIVE[edit.kind]
+def _describe_edit(edit: SensitiveEdit) -> str:
     key = yaml_key(edit.path)
-    place = f"{key} ({edit.place})" if edit.place else key
-    values = _values(edit, edit.before or "none", edit.after or gone)
-    about = _describe_subject(edit, currency)
-    yellow = StyledText(what, Style.YELLOW)
-    return row(line(yellow), f"{place}: {values}", about, mark=StyledText("! ", Style.YELLOW))
+    place = f" ({edit.place})" if edit.place else ""
+    values = _values(edit, edit.before or "none", edit.after or _SENSITIVE[edit.kind][1])
+    return f"{key}{place}: {values}"
 
 
 def _worst_case(edits: Sequence[SensitiveEdit], currency: str) -> str:
@@ -516,12 +513,8 @@ def _describe_subject(edit: SensitiveEdit, currency: str) -> str:
         return f"if all these machines exist: {worst}; {bound}"
     count = edit.count
     if edit.kind == "pool-removed":
-        machines = words.many(count or 0, "machine")
-        return (
-            f"{machines}, {edit.busy} busy: {names}"
-            if count
-            else f"its machines are {words.UNKNOWN}"
-        )
+        known = f"{words.many(count or 0, 'machine')}, {edit.busy} busy: {names}"
+        return known if count else f"its machines are {words.UNKNOWN}"
     if edit.kind != "pattern-matches-more":
         return f"the tag of pools: {names}" if names else ""
     if count is None:
@@ -530,19 +523,18 @@ def _describe_subject(edit: SensitiveEdit, currency: str) -> str:
     return builds if count else "none of the recorded builds yet"
 
 
-def _draw_rule(rule: RuleReach, currency: str) -> Row:
+def _name_rule(rule: RuleReach) -> Line:
     only = f" of task {rule.task}" if rule.task else ""
-    name = line(StyledText(rule.match, Style.BOLD), f"{only} asks for {listed(rule.ask)}")
-    people = [
-        f"{what}: {_count_each(counts)}"
-        for what, counts in (("owners", rule.owners), ("requesters", rule.requesters))
-        if counts
-    ]
-    whose = "; ".join(people) or "no recorded build"
-    return row(name, _matches(rule), whose, _rule_cost(rule, currency))
+    return line(*bold(rule.match), f"{only} asks for {listed(rule.ask)}")
 
 
-def _matches(rule: RuleReach) -> str:
+def _describe_people(rule: RuleReach) -> str:
+    people = (("owners", rule.owners), ("requesters", rule.requesters))
+    said = [f"{what}: {_count_each(counts)}" for what, counts in people if counts]
+    return "; ".join(said) or "no recorded build"
+
+
+def _describe_matches(rule: RuleReach) -> str:
     if not rule.of:
         return f"builds {words.UNKNOWN}: {rule.nameless or 'no build is recorded'}"
     span = write_duration(rule.seconds)
@@ -564,12 +556,12 @@ def _count_each(counts: Mapping[str, int]) -> str:
     return some_of([f"{name} ({count:,})" for name, count in counts.items()])
 
 
-def _rule_cost(rule: RuleReach, currency: str) -> str:
+def _describe_rule_cost(rule: RuleReach, currency: str) -> str:
     if rule.cost is None:
         return f"cost {words.UNKNOWN}: {rule.not_known}"
+    before = rule.cost_before
     once = f"{words.bill(rule.cost)} {currency} for these builds"
-    if rule.cost_before is not None:
-        once += f" ({words.bill(rule.cost_before)} without this change)"
+    once += "" if before is None else f" ({words.bill(before)} without this change)"
     if rule.month is None:
         return f"{once}; per month {words.UNKNOWN}: {rule.not_known}"
     return f"{once}; at least {rule.month:,.0f} {currency} per month"

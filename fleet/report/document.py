@@ -228,7 +228,8 @@ class TableOf(Table, Generic[Entry]):
 
     def brief(self, text: str) -> Self:
         """Append a row that only a terminal draws."""
-        self.rows = [*self.rows, Row((text,), form=Form.BRIEF)]
+        groups = [""] * (self._columns[0].kind is ColumnKind.GROUP)
+        self.rows = [*self.rows, Row((*groups, text), form=Form.BRIEF)]
         return self
 
     def hide(self, hidden: Container[int], rest: Callable[[list[Entry]], str]) -> Self:
@@ -337,13 +338,3 @@ def is_empty(block: Block) -> bool:
         case Items(texts=parts) | Table(rows=parts):
             return not parts
     return False
-
-
-def shorten(rows: Sequence[Row], most: int, rest: str, *, at: int = 0) -> list[Row]:
-    """Hide the rows after the first `most` in a terminal, and append a row that counts them.
-
-    The appended row has the text `rest` in column `at`; `{}` becomes the number of hidden rows.
-    """
-    hidden = [row._replace(form=Form.FULL) for row in rows[most:]]
-    more = Row((*[""] * at, f"… and {rest.format(f'{len(hidden):,}')}"), form=Form.BRIEF)
-    return [*rows[:most], *hidden, *([more] if hidden else [])]

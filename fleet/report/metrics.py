@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import NamedTuple
 
 from fleet.checks.limits import dated
@@ -41,8 +42,8 @@ _RESULTS: tuple[AttemptResult, ...] = (
     "error",
 )
 
-Labels = Mapping[str, str]
-Samples = Iterable[tuple[Labels, float | Decimal | None]]
+Number = float | Decimal | None
+Samples = Iterable[tuple[Mapping[str, str], Number]]
 
 
 class MetricsInputs(NamedTuple):
@@ -88,22 +89,30 @@ def _lines(fleet: Fleet, name: str, samples: Samples) -> Iterator[str]:
     for labels, value in samples:
         if value is not None:
             pairs = {"fleet": fleet.fleet, **labels}.items()
-            inside = ",".join(f'{label}="{_escape(text)}"' for label, text in pairs)
-            yield f"{name}{{{inside}}} {_format_value(value)}\n"
+            escaped = ((k, clean(v).replace("\\", "\\\\").replace('"', '\\"')) for k, v in pairs)
+            inside = ",".join(f'{label}="{text}"' for label, text in escaped)
+            number = format(value, "f") if isinstance(value, Decimal) else repr(value)
+            yield f"{name}{{{inside}}} {number}\n"
 
 
-def _escape(text: str) -> str:
-    return clean(text).replace("\\", "\\\\").replace('"', '\\"')
+def _total(number: Callable[[Plan], Number]) -> _Samples:
+    """Return the single sample of a plan."""
+    return lambda _, seen: [({}, number(seen.plan))]
 
 
-def _format_value(value: float | Decimal) -> str:
-    return format(value, "f") if isinstance(value, Decimal) else repr(value)
+def _label(
+    label: str, numbers: Callable[[Fleet, MetricsInputs], Mapping[str, Number]]
+) -> _Samples:
+    """Return a sample per value of a label."""
+    return lambda fleet, seen: [
+        ({label: value}, number) for value, number in numbers(fleet, seen).items()
+    ]
 
 
 def _budgets(amount: Callable[[BudgetVerdict], Decimal | None]) -> _Samples:
     """Return the samples of each current budget. The budget of a pool is `pools.NAME.budget`."""
 
-    def labels(budget: BudgetVerdict) -> Labels:
+    def labels(budget: BudgetVerdict) -> Mapping[str, str]:
         name = ".".join(map(str, budget.path[:-1])).removeprefix("budgets.")
         return {"budget": name, "period": budget.period, "unit": budget.unit}
 
@@ -112,48 +121,37 @@ def _budgets(amount: Callable[[BudgetVerdict], Decimal | None]) -> _Samples:
     ]
 
 
-def _count(number: Callable[[Plan], float | Decimal | None]) -> _Samples:
-    """Return the single sample of a plan."""
-    return lambda _, seen: [({}, number(seen.plan))]
-
-
 def _queues(number: Callable[[Plan, str], int | None]) -> _Samples:
-    """Return the samples of each queue."""
-    return lambda fleet, seen: [
-        ({"queue": each}, number(seen.plan, each)) for each in fleet.queues
-    ]
+    """Return the sample of each queue."""
+    return _label(
+        "queue", lambda fleet, seen: {each: number(seen.plan, each) for each in fleet.queues}
+    )
 
 
-def _count_waiting(plan: Plan, queue: str) -> int | None:
-    waiting = sum(each.count for each in plan.signatures if each.queue == queue)
-    return None if queue in plan.unread else waiting
-
-
-def _count_unserved(plan: Plan, queue: str) -> int | None:
-    own = {each.id for each in plan.signatures if each.queue == queue}
-    unserved = sum(each.count for each in plan.unserved if each.signature in own)
-    return None if queue in plan.unread else unserved
+def _count_requests(plan: Plan, queue: str, *, unserved: bool) -> int | None:
+    own = {each.id: each.count for each in plan.signatures if each.queue == queue}
+    left = sum(each.count for each in plan.unserved if each.signature in own)
+    return None if queue in plan.unread else left if unserved else sum(own.values())
 
 
 def _guards(number: Callable[[GuardResult], int]) -> _Samples:
     """Return the samples of each guard: the sum of its results."""
 
-    def samples(_: Fleet, seen: MetricsInputs) -> Samples:
-        sums = Counter[str]()
+    def sums(_: Fleet, seen: MetricsInputs) -> Mapping[str, Number]:
+        found = Counter[str]()
         for each in seen.plan.guards:
-            sums[each.guard] += number(each)
-        return [({"guard": guard}, sums[guard]) for guard in sorted(sums)]
+            found[each.guard] += number(each)
+        return dict(sorted(found.items()))
 
-    return samples
-
-
-def _pool_machines(_: Fleet, seen: MetricsInputs) -> Samples:
-    for pool in map(pool_status, seen.plan.pools):
-        for state in STATES:
-            yield {"pool": pool.pool, "state": state}, getattr(pool, state)
+    return _label("guard", sums)
 
 
-def _expired_machines(fleet: Fleet, seen: MetricsInputs) -> Samples:
+def _managed_pools(fleet: Fleet, plan: Plan) -> list[PoolVerdict]:
+    """Return the pools whose machines fleet creates."""
+    return [each for each in plan.pools if not isinstance(fleet.pools.get(each.pool), StaticPool)]
+
+
+def _expired_machines(fleet: Fleet, seen: MetricsInputs) -> Mapping[str, Number]:
     world, plan = seen.world, seen.plan
     takers, found = takers_of(fleet, world), Counter[str]()
     known = {each.pool for each in plan.pools}
@@ -161,15 +159,9 @@ def _expired_machines(fleet: Fleet, seen: MetricsInputs) -> Samples:
         pool = takers.get(machine.pool, machine.pool)
         if expired_at(fleet, world, provider, machine):
             found[pool if pool in known else _OTHER_POOL] += 1
-    for each in _managed_pools(fleet, plan):
-        if "machines" not in each.not_known:
-            yield {"pool": each.pool}, found[each.pool]
-    yield {"pool": _OTHER_POOL}, found[_OTHER_POOL] or None
-
-
-def _managed_pools(fleet: Fleet, plan: Plan) -> list[PoolVerdict]:
-    """Return the pools whose machines fleet creates."""
-    return [each for each in plan.pools if not isinstance(fleet.pools.get(each.pool), StaticPool)]
+    pools = [each for each in _managed_pools(fleet, plan) if "machines" not in each.not_known]
+    counts: dict[str, Number] = {each.pool: found[each.pool] for each in pools}
+    return counts | {_OTHER_POOL: found[_OTHER_POOL] or None}
 
 
 def _recent_attempts(fleet: Fleet, seen: MetricsInputs) -> Samples:
@@ -188,49 +180,19 @@ def _freezes(_: Fleet, seen: MetricsInputs) -> Samples:
     return [({"pool": pool, "stops": what}, 1) for pool, what in sorted(stopped)]
 
 
-def _build_times(fleet: Fleet, seen: MetricsInputs) -> Samples:
-    for each in sorted(seen.versions, key=lambda version: version.image):
-        if each.state == "current" and each.image in fleet.images:
-            yield {"image": each.image}, each.built_at.timestamp()
-
-
-def _next_expiries(fleet: Fleet, seen: MetricsInputs) -> Samples:
-    today = seen.plan.time.date()
+def _next_expiries(fleet: Fleet, seen: MetricsInputs) -> Mapping[str, Number]:
+    today, found = seen.plan.time.date(), dict[str, Number]()
     for kind, section in (("allow-list", "powerful"), ("approval", "approvals")):
         days = [each.day for each in dated(fleet) if each.path[0] == section]
         if first := min((day for day in days if today <= day < date.max), default=None):
             end = datetime.combine(first + timedelta(days=1), time(), UTC)
-            yield {"kind": kind}, end.timestamp()
+            found[kind] = end.timestamp()
+    return found
 
 
-def _max_machines(fleet: Fleet, seen: MetricsInputs) -> Samples:
-    return [({"pool": each.pool}, each.max) for each in _managed_pools(fleet, seen.plan)]
-
-
-def _waiting_by_pool(fleet: Fleet, seen: MetricsInputs) -> Samples:
-    pools = sample_of(fleet, seen.plan).pools
-    return [({"pool": pool}, figures.waiting) for pool, figures in pools.items()]
-
-
-def _costs(_: Fleet, seen: MetricsInputs) -> Samples:
-    plan = seen.plan
-    yield {"currency": plan.currency}, plan.cost_before if plan.is_cost_known else None
-
-
-def _pool_costs(_: Fleet, seen: MetricsInputs) -> Samples:
-    for pool in map(pool_status, seen.plan.pools):
-        yield {"pool": pool.pool, "currency": seen.plan.currency}, pool.cost_before
-
-
-def _notices(_: Fleet, seen: MetricsInputs) -> Samples:
+def _count_notices(_: Fleet, seen: MetricsInputs) -> Mapping[str, Number]:
     found = Counter(each.kind for each in seen.plan.notices)
-    return [({"kind": kind}, found[kind]) for kind in NOTICE_KINDS]
-
-
-def _price_times(_: Fleet, seen: MetricsInputs) -> Samples:
-    for each in seen.plan.prices:
-        if each.age_seconds is not None:
-            yield {"provider": each.provider}, seen.plan.time.timestamp() - each.age_seconds
+    return {kind: found[kind] for kind in NOTICE_KINDS}
 
 
 _HELP = dict(
@@ -270,15 +232,29 @@ serve_wrong_tokens Requests with a wrong token since `fleet serve` was started.
 """The meaning of each metric."""
 
 _SAMPLES: Mapping[str, _Samples] = {
-    "plan_timestamp_seconds": _count(lambda plan: plan.time.timestamp()),
-    "pool_machines": _pool_machines,
-    "pool_machines_max": _max_machines,
-    "pool_requests_waiting": _waiting_by_pool,
-    "pool_cost_per_hour": _pool_costs,
-    "pool_machines_expired": _expired_machines,
+    "plan_timestamp_seconds": _total(lambda plan: plan.time.timestamp()),
+    "pool_machines": lambda _, seen: [
+        ({"pool": pool.pool, "state": state}, getattr(pool, state))
+        for pool in map(pool_status, seen.plan.pools)
+        for state in STATES
+    ],
+    "pool_machines_max": _label(
+        "pool", lambda *of: {each.pool: each.max for each in _managed_pools(of[0], of[1].plan)}
+    ),
+    "pool_requests_waiting": _label(
+        "pool",
+        lambda fleet, seen: {
+            pool: figures.waiting for pool, figures in sample_of(fleet, seen.plan).pools.items()
+        },
+    ),
+    "pool_cost_per_hour": lambda _, seen: [
+        ({"pool": each.pool, "currency": seen.plan.currency}, pool_status(each).cost_before)
+        for each in seen.plan.pools
+    ],
+    "pool_machines_expired": _label("pool", _expired_machines),
     "pool_recent_attempts": _recent_attempts,
-    "queue_requests_waiting": _queues(_count_waiting),
-    "queue_requests_unserved": _queues(_count_unserved),
+    "queue_requests_waiting": _queues(partial(_count_requests, unserved=False)),
+    "queue_requests_unserved": _queues(partial(_count_requests, unserved=True)),
     "queue_unread": _queues(lambda plan, queue: int(queue in plan.unread)),
     "queue_partly_read": _queues(
         lambda plan, queue: int(queue in {each.queue for each in plan.estimates})
@@ -286,16 +262,35 @@ _SAMPLES: Mapping[str, _Samples] = {
     "budget_spent": _budgets(lambda budget: amount_of(budget.spent)),
     "budget_reserved": _budgets(lambda budget: amount_of(budget.reserved)),
     "budget_limit": _budgets(lambda budget: budget.limit),
-    "cost_per_hour": _costs,
+    "cost_per_hour": lambda _, seen: [
+        (
+            {"currency": seen.plan.currency},
+            seen.plan.cost_before if seen.plan.is_cost_known else None,
+        )
+    ],
     "guard_refusals": _guards(lambda guard: guard.result == "refused"),
     "guard_withheld_actions": _guards(lambda guard: guard.withheld),
-    "attention": _count(lambda plan: len(plan.attention)),
-    "notices": _notices,
+    "attention": _total(lambda plan: len(plan.attention)),
+    "notices": _label("kind", _count_notices),
     "freezes": _freezes,
-    "machines_held": _count(lambda plan: sum(isinstance(o, Hold) for o in plan.orders)),
-    "sources_unknown": _count(lambda plan: len(plan.unknown)),
-    "image_built_timestamp_seconds": _build_times,
-    "expiry_timestamp_seconds": _next_expiries,
-    "prices_timestamp_seconds": _price_times,
+    "machines_held": _total(lambda plan: sum(isinstance(o, Hold) for o in plan.orders)),
+    "sources_unknown": _total(lambda plan: len(plan.unknown)),
+    "image_built_timestamp_seconds": _label(
+        "image",
+        lambda fleet, seen: {
+            each.image: each.built_at.timestamp()
+            for each in sorted(seen.versions, key=lambda version: version.image)
+            if each.state == "current" and each.image in fleet.images
+        },
+    ),
+    "expiry_timestamp_seconds": _label("kind", _next_expiries),
+    "prices_timestamp_seconds": _label(
+        "provider",
+        lambda _, seen: {
+            each.provider: seen.plan.time.timestamp() - each.age_seconds
+            for each in seen.plan.prices
+            if each.age_seconds is not None
+        },
+    ),
 }
 """The samples of each metric of a plan, in output order."""

@@ -60,7 +60,7 @@ from fleet.report.status import (
 from fleet.schema.findings import MAX_LISTED, Path, listed, some_of, yaml_key
 from fleet.tagrules.export import describe_rules
 from fleet.words import figures as words
-from fleet.words.answers import DROPPED, TAG_RULE
+from fleet.words.answers import explain_dropped, explain_tag_rule
 from fleet.words.images import describe_waiting
 from fleet.words.lives import describe_served, reason_beside_served
 
@@ -375,13 +375,13 @@ _NOT_APPLIED = "Rules that the queue has not applied to waiting requests"
 
 def _notes_of(signature: Signature) -> Iterator[_TagNote]:
     for ruled in signature.ruled:
-        why = TAG_RULE(tag=ruled.tag, rule=yaml_key(ruled.path))
+        why = explain_tag_rule(ruled.tag, yaml_key(ruled.path))
         yield _TagNote(_RULED, ruled.tag, why, ruled.path)
     for refused in signature.refused:
         heading = _UNKNOWN_TAGS if refused.is_unknown else _DENIED
         yield _TagNote(heading, refused.tag, refused.because, refused.path)
     for tag in signature.dropped:
-        yield _TagNote(_DROPPED, tag, DROPPED(tag=tag))
+        yield _TagNote(_DROPPED, tag, explain_dropped(tag))
     for each in signature.differences:
         yield _TagNote(_NOT_APPLIED, each.tag, each.because, each.path)
 

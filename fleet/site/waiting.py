@@ -261,7 +261,7 @@ def _request(
         line(StyledText(each.name, target=contact_link(each.name)), f": {each.about}")
         for each in answer.contacts
     ]
-    nobody = line(sentences.MAINTAINERS(fleet=shown.status.fleet))
+    nobody = line(sentences.describe_no_contact(shown.status.fleet))
     about = quiet("Estimate: the price of the machine until it is deleted, idle time included.")
     # Only the page of the first request lists the others, so that pages stay small.
     others = group.requests[1:] if answer.reasons and not answer.like else ()
@@ -415,8 +415,8 @@ def _running(shown: Shown) -> Iterator[BuildRow]:
     now, pages = shown.plan.time, shown.addresses.by_worker
     for each in shown.waits.running:
         length = f" for {words.since(each.since, now)}" if each.since else ""
-        runs = sentences.RUNS(worker=each.worker, length=length)
-        start = sentences.DONE(end=words.brief_time(each.end, now))
+        runs = sentences.describe_running(each.worker, length)
+        start = sentences.describe_end(words.brief_time(each.end, now))
         page = quoted(pages.get(each.worker, ""))
         yield BuildRow(each.key, each.package, each.user, page, start, "-", runs)
 

@@ -60,7 +60,9 @@ def append(name: str, line: str, at: datetime) -> Appended:
         end = _find_end(name, file)
         file.truncate(end)
         file.seek(end)
-        _write_all(file, (b"" if end else _FILE_HEADER) + frame + mark)
+        content = (b"" if end else _FILE_HEADER) + frame + mark
+        while content:
+            content = content[file.write(content) :]
         os.fsync(file.fileno())
         return Appended(size=file.tell(), added=file.tell() - end, torn=size - end)
 
@@ -143,7 +145,15 @@ def read_moments(name: str, since: datetime | None, until: datetime | None) -> I
 
 def _read_frame(name: str, file: BinaryIO, start: int, length: int) -> bytes:
     file.seek(start)
-    return _decompress(name, file.read(length))
+    frame = file.read(length)
+    try:
+        if (zstd.get_frame_info(frame).decompressed_size or 0) > _MAX_MOMENT_BYTES:
+            raise FileUnreadable(
+                f"{name}: a moment is larger than {_MAX_MOMENT_BYTES // 10**6} MB"
+            )
+        return zstd.ZstdDecompressor().decompress(frame, _MAX_MOMENT_BYTES)
+    except zstd.ZstdError as error:
+        raise FileUnreadable(f"{name}: a moment in it is damaged: {error}") from error
 
 
 class RecordedFiles(LocalFiles):
@@ -207,22 +217,6 @@ def _parse_time(name: str, text: str) -> datetime | None:
             f"{name}: {text} is no time; write it like 2026-11-21T08:00"
         ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _write_all(file: BinaryIO, content: bytes) -> None:
-    while content:
-        content = content[file.write(content) :]
-
-
-def _decompress(name: str, frame: bytes) -> bytes:
-    try:
-        if (zstd.get_frame_info(frame).decompressed_size or 0) > _MAX_MOMENT_BYTES:
-            raise FileUnreadable(
-                f"{name}: a moment is larger than {_MAX_MOMENT_BYTES // 10**6} MB"
-            )
-        return zstd.ZstdDecompressor().decompress(frame, _MAX_MOMENT_BYTES)
-    except zstd.ZstdError as error:
-        raise FileUnreadable(f"{name}: a moment in it is damaged: {error}") from error
 
 
 def _index_backwards(name: str, file: BinaryIO, end: int) -> Iterator[tuple[int, int, datetime]]:

@@ -365,7 +365,9 @@ def run(call: Invocation) -> str:
         _communicate(process, call, said)
     except BaseException:
         if process is not None:
-            _end_process(process, known)
+            with process:
+                if known is not None:
+                    end(known, COMMAND_GRACE)
         raise
     with process:
         pass
@@ -403,12 +405,6 @@ def _start_process(call: Invocation) -> subprocess.Popen[bytes]:
         raise CommandFailed(
             f"{call.what}: {call.command[0]} cannot be started: {reason}", started=False
         ) from error
-
-
-def _end_process(process: subprocess.Popen[bytes], known: Process | None) -> None:
-    with process:
-        if known is not None:
-            end(known, COMMAND_GRACE)
 
 
 class _Output:

@@ -36,11 +36,13 @@ class Revision:
         self._revision = revision
         self._folder = folder or "."
         self._read: dict[str, bytes] = {}
-        self._parse_entries: Mapping[str, _Entry] = self._list_files()
+        commit = self._git("rev-parse", "--verify", f"{self._revision}^{{commit}}").decode()
+        listed = self._git("ls-tree", "-r", "-z", "-l", commit.strip()).decode(errors="replace")
+        self._parse_entries: Mapping[str, _Entry] = dict(_parse_entries(listed))
 
     def read(self, name: str, limit: int) -> bytes:
         """Return a file's content; raises FileUnreadable, also if longer than `limit` bytes."""
-        entry = self._parse_entries.get(self._relative(name))
+        entry = self._parse_entries.get(relpath(name, self._folder))
         if entry is None:
             raise FileUnreadable(f"{name}: revision {self._revision} has no such file")
         if entry.mode == _LINK:
@@ -67,14 +69,6 @@ class Revision:
             )
         )
         return tuple(sorted(found))
-
-    def _relative(self, name: str) -> str:
-        return relpath(name, self._folder)
-
-    def _list_files(self) -> dict[str, _Entry]:
-        commit = self._git("rev-parse", "--verify", f"{self._revision}^{{commit}}").decode()
-        listed = self._git("ls-tree", "-r", "-z", "-l", commit.strip()).decode(errors="replace")
-        return dict(_parse_entries(listed))
 
     def _git(self, *words: str) -> bytes:
         """Run git and return its output; raises FileUnreadable with git's error message."""

@@ -27,7 +27,7 @@ from fleet.model.tickets import UNKNOWN_USER, Given, unknown_ticket
 from fleet.planner.competing import known_machines
 from fleet.planner.demand import required_of
 from fleet.planner.inventory import holds_of
-from fleet.planner.leases import Lease
+from fleet.planner.turns import Lease
 from fleet.ports import EngineTask, MachineCleaner, PoolExecutor, Tell, TicketDesk
 from fleet.reconcile import find_leases
 from fleet.schema.model import Fleet, TicketQueue, is_named_by_fleet, serves_queue

@@ -9,7 +9,7 @@ from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 
 from fleet.apply.config import load_config, read_seconds, refuse_throwaway_state
 from fleet.apply.metrics import LiveMetrics
-from fleet.apply.parallel import Background, Parallelism, default_jobs
+from fleet.apply.parallel import Background, default_jobs
 from fleet.apply.run import RunOptions
 from fleet.apply.satellites import connected
 from fleet.apply.saved_plan import Selection
@@ -96,7 +96,7 @@ def _serve(
     jobs = default_jobs()
     own_store = partial(store_of, config.fleet, args.file)
     background = Background(jobs, own_store(), bell.wake, _PATIENCE_SECONDS)
-    options = RunOptions(Selection(), Parallelism(jobs, background=background), bell)
+    options = RunOptions(Selection(), background, bell)
     runs = Runs(args, console, config, options)
     # Calls are handled at the same time as runs, so calls have a separate store.
     book = DatabaseTickets(own_store().begin, queue)

@@ -24,27 +24,31 @@ NO_REASON = "no reason recorded"
 UNREAD_QUEUE = "its queue could not be read"
 UNREPAIRED = "no machine is started for it before the repair, whose time is unknown"
 SHORT_RECORD = "recorded for less than a day"
-NAMELESS = Sentence(
-    "has no name ({missing}), so no `match` of `powerful` or `durations` applies",
+explain_nameless = Sentence[str](
+    "has no name ({missing}), so no `match` of `powerful` or `durations` applies"
 )
-UNSERVABLE = Sentence("no worker of this fleet can ever run {requests}: {reason}")
-UNSEEN_WORKER = Sentence("worker {worker}, which runs it next, is currently not listed")
-SAMPLED_TURN = Sentence(
-    "after the listed requests it would start in {wait}, but its queue was only partly read, "
-    "and other requests may come first"
+describe_unservable = Sentence[str, str](
+    "no worker of this fleet can ever run {requests}: {reason}"
 )
-DROPPED = Sentence(
-    "waited longer than `otherwise.after` of tag {tag}, so it may run without it",
+explain_unseen_worker = Sentence[str](
+    "worker {worker}, which runs it next, is currently not listed"
 )
-RULED_TAG = Sentence("asks for {tag} by {rule}: {origin}")
-STORED_TAG = Sentence(
-    "otherwise.drop of tag {name} has no effect: queue {queue} stored {tag} with the request and "
-    "assigns it only to workers that provide {tag}"
+explain_sampled_turn = Sentence[int](
+    "after the listed requests it would start in {wait:duration}, but its queue was only partly "
+    "read, and other requests may come first"
 )
-OTHER_TASK = Sentence(
-    "pattern {pattern!r} matches {name}, but the rule is for task {ruled}, not for {task}"
+explain_dropped = Sentence[str](
+    "waited longer than `otherwise.after` of tag {tag}, so it may run without it"
 )
-TAG_RULE = Sentence("{tag} by {rule}")
+explain_ruled_tag = Sentence[str, str, str]("asks for {tag} by {rule}: {origin}")
+explain_stored_tag = Sentence[str, str, str](
+    "otherwise.drop of tag {name} has no effect: queue {queue} stored {tag} with the request "
+    "and assigns it only to workers that provide {tag}"
+)
+explain_other_task = Sentence[str, str, str | None, str](
+    "pattern {pattern} matches {name}, but the rule is for task {ruled}, not for {task}"
+)
+explain_tag_rule = Sentence[str, str]("{tag} by {rule}")
 
 
 def explain_waived_tag(tag: str, after: str, until: datetime, *, waived: bool) -> str:
@@ -82,15 +86,19 @@ def describe_enforcement(tag: str, claims: Sequence[str], by: str, queue: str, r
 
 # Pools
 
-POOL_SIZE = Sentence("pool {pool} wants {wanted:machine} (max {most}): {reason}")
-LEAST = Sentence("not {fewer}: workers.min is {least}")
-LEAVING = Sentence("not {fewer}: its machines are already drained or deleted")
-KEPT = Sentence("not {fewer}, although no more requests would wait: {worker}: {reason}")
-STOPPED = Sentence("not {more}, although {waits} that would fit: {reason}")
-BLIND = Sentence("not {more}: {reason}")
-GROUP = Sentence(
-    "queue {queue}: {waits} with priority {priority} for {required}: "
-    "{used} served by existing workers, {made} by new machines"
+describe_pool_size = Sentence[str, int, int, str](
+    "pool {pool} wants {wanted:machine} (max {most}): {reason}"
+)
+explain_least = Sentence[int, int]("not {fewer}: workers.min is {least}")
+explain_leaving = Sentence[int]("not {fewer}: its machines are already drained or deleted")
+explain_kept = Sentence[int, str, str](
+    "not {fewer}, although no more requests would wait: {worker}: {reason}"
+)
+explain_stopped = Sentence[int, str, str]("not {more}, although {waits} that would fit: {reason}")
+explain_blind = Sentence[int, str]("not {more}: {reason}")
+explain_group = Sentence[str, str, int, str, int, int](
+    "queue {queue}: {waits} with priority {priority} for {required}: {used} served by "
+    "existing workers, {made} by new machines"
 )
 
 
@@ -122,21 +130,29 @@ def explain_idle(more: int, cost: str, full: int | None, *, sure: bool) -> str:
 
 UNKNOWN_WORK_END = "end of its work unknown: no history, and no `durations` for its task"
 UNKNOWN_TICKET_END = "end of its ticket unknown: `durations` has no `any`"
-BOOT = Sentence("expected up at {up}; failed if not up at {failed}")
-IDLE_END = Sentence("{key} ({stated}) is reached at {end}; then deleted unless needed")
-IDLE_ENDED = Sentence("{key} ({stated}) was reached at {end}; then deleted unless needed")
-AGE_END = Sentence("{key} ({stated}) reached at {end}")
-USES_END = Sentence("deleted after {most:request}; finished so far: {finished}")
-WORK_END = Sentence("expected end of its work: {end}")
-HOLD = Sentence(
-    "nothing to do: the hold ends at {until}; ask {by} before you end it with "
-    "`fleet hold {machine} --end`, which gives its worker work again"
+explain_boot = Sentence[datetime, datetime](
+    "expected up at {up:time}; failed if not up at {failed:time}"
 )
-OWN_HOLD = Sentence(
+explain_idle_end = Sentence[str, str, datetime](
+    "{key} ({stated}) is reached at {end:time}; then deleted unless needed"
+)
+explain_idle_ended = Sentence[str, str, datetime](
+    "{key} ({stated}) was reached at {end:time}; then deleted unless needed"
+)
+explain_age_end = Sentence[str, str, datetime]("{key} ({stated}) reached at {end:time}")
+explain_uses_end = Sentence[int, int | str](
+    "deleted after {most:request}; finished so far: {finished}"
+)
+explain_work_end = Sentence[datetime]("expected end of its work: {end:time}")
+await_hold = Sentence[datetime, str, str](
+    "nothing to do: the hold ends at {until:time}; ask {by} before you end it with `fleet "
+    "hold {machine} --end`, which gives its worker work again"
+)
+end_own_hold = Sentence[str, datetime](
     "`fleet hold {machine} --end`: the next `fleet apply` deletes it; without the command, "
-    "the first one after {until}"
+    "the first one after {until:time}"
 )
-CONSOLE = Sentence("`fleet machine console {machine}` prints its console")
+read_console = Sentence[str]("`fleet machine console {machine}` prints its console")
 
 
 def describe_worker(
@@ -153,9 +169,11 @@ NO_VERSION = "no version yet"
 EXISTING = "baked elsewhere"
 ALLOWED = "it is a rule of the allow-list"
 LIST_TAGS = "`fleet tags list` has all tags"
-RULE = Sentence("rule {key}: builds{only} that match {match} get {asked}")
-CHECK = Sentence("rule {name} of `fleet validate`")
-MATCHES = Sentence("{name} names {count:,} objects")
+describe_rule = Sentence[str, str, str, Sequence[str]](
+    "rule {key}: builds{only} that match {match} get {asked:listed}"
+)
+describe_check = Sentence[str]("rule {name} of `fleet validate`")
+count_matches = Sentence[str, int]("{name} names {count:object}")
 
 
 def describe_image(name: str, pools: Sequence[str], *, is_declared: bool) -> str:
@@ -185,8 +203,9 @@ def suggest_build(name: str, build: str, rules: Sequence[str]) -> str:
 # Edits
 
 LAST_CHOICE = "; last choice: this raises a limit that your team set itself"
-FREED = Sentence(
-    ": other requests move to pool {pools}, which frees a machine for this one",
+ask_for_tags = Sentence[Sequence[str]]("have the request ask for {tags:comma}")
+explain_freed = Sentence[Sequence[str]](
+    ": other requests move to pool {pools:listed}, which frees a machine for this one"
 )
 
 
@@ -212,15 +231,12 @@ def describe_list_edit(
     return " and ".join(said) + (", if its workers provide it" if is_claim else "")
 
 
-def ask_for_tags(tags: Sequence[str]) -> str:
-    """Tell the user to require further tags."""
-    return f"have the request ask for {', '.join(tags)}"
-
-
 # Orders and waits for a time
 
-PERSONS_ORDER = Sentence("{said}; it ends by itself then; ask {by} to end it earlier")
-RETRY = Sentence("the first `fleet apply` after {until} tries again")
+describe_persons_order = Sentence[str, str](
+    "{said}; it ends by itself then; ask {by} to end it earlier"
+)
+await_retry = Sentence[datetime]("the first `fleet apply` after {until:time} tries again")
 
 
 def await_freeze(order: Freeze, command: str) -> str:

@@ -43,6 +43,11 @@ NOTICES_HEADING = "Expires soon, or too old"
 REMARKS_HEADING = "Remarks on readings"
 
 
+def join(mark: str, *texts: str) -> str:
+    """Join the texts that are not empty."""
+    return mark.join(filter(None, texts))
+
+
 def rates(amounts: Sequence[Decimal | None], *, sign: bool = False) -> list[str]:
     """Format amounts of money with equally many decimals: those of the finest, at least two."""
     known = iter(write_rates([each for each in amounts if each is not None], sign=sign))

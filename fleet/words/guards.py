@@ -6,6 +6,7 @@ from datetime import date
 from fleet.model.plan import ApprovalVerdict, Cause
 from fleet.schema.units import write_count
 from fleet.words.images import describe_type
+from fleet.words.sentence import Sentence
 
 USED_UP = "used up"
 _CAUSES: Mapping[Cause, str] = {
@@ -19,30 +20,18 @@ def count_are(count: int, word: str) -> str:
     return f"{count} {word} is" if count == 1 else f"{count} {word}s are"
 
 
-def explain_observe_mode(pool: str, count: int) -> str:
-    """Explain that no action of a pool is applied, because the pool has mode `observe`."""
-    return f"pool {pool} has mode: observe: {count_are(count, 'action')} shown, not applied"
-
-
-def explain_freeze(freeze: str, count: int) -> str:
-    """State the freeze that withholds actions, and the number of these actions."""
-    return f"{freeze}: {count_are(count, 'action')} withheld"
-
-
-def explain_no_registry(pool: str, count: int) -> str:
-    """Explain that new machines of a pool could not register: no queue issues worker tokens."""
-    return (
-        f"machines of pool {pool} cannot register: none of its queues issues worker tokens: "
-        f"{count_are(count, 'creation')} withheld"
-    )
-
-
-def explain_no_admin(queue: str, pool: str, count: int) -> str:
-    """Explain that workers of a pool get no token, because their queue has no `admin` key."""
-    return (
-        f"queue {queue} has no `admin`, so workers of pool {pool} get no token: "
-        f"{count_are(count, 'creation')} withheld"
-    )
+explain_observe_mode = Sentence[str, int](
+    "pool {pool} has mode: observe: {count:action is} shown, not applied"
+)
+explain_freeze = Sentence[str, int]("{freeze}: {count:action is} withheld")
+explain_no_registry = Sentence[str, int](
+    "machines of pool {pool} cannot register: none of its queues issues worker tokens: "
+    "{count:creation is} withheld"
+)
+explain_no_admin = Sentence[str, str, int](
+    "queue {queue} has no `admin`, so workers of pool {pool} get no token: {count:creation is} "
+    "withheld"
+)
 
 
 def describe_throttle(kind: str, pool: str | None, count: int, machines: int, later: int) -> str:
@@ -54,9 +43,7 @@ def describe_throttle(kind: str, pool: str | None, count: int, machines: int, la
     )
 
 
-def describe_refused_change(guards: str, because: str) -> str:
-    """State that guards refuse a change, and the reason of the first of them."""
-    return f"REFUSED by {guards}: {because}"
+describe_refused_change = Sentence[str, str]("REFUSED by {guards}: {because}")
 
 
 def explain_rivals(
@@ -98,24 +85,10 @@ def describe_cost_rise(pool: str | None, machines: int, amount: str, limit: str)
     return f"{what} that config asks for would add {amount}/h {where}; limit: {limit}"
 
 
-def explain_withheld(reason: str) -> str:
-    """Explain why a guard withholds the new machine of a request."""
-    return f"a guard withholds its machine: {reason}"
-
-
-def explain_unknown_use(reason: str) -> str:
-    """Explain why the usage of an approval is unknown."""
-    return f"its use is unknown: {reason}"
-
-
-def explain_missing_pool(pool: str) -> str:
-    """State that the pool of an approval does not exist."""
-    return f"no pool {pool} in fleet.yaml or with machines"
-
-
-def explain_expired(day: date) -> str:
-    """State the last day on which an expired approval was valid."""
-    return f"expired on {day}"
+explain_withheld = Sentence[str]("a guard withholds its machine: {reason}")
+explain_unknown_use = Sentence[str]("its use is unknown: {reason}")
+explain_missing_pool = Sentence[str]("no pool {pool} in fleet.yaml or with machines")
+explain_expired = Sentence[date]("expired on {day}")
 
 
 def describe_inert(approval: ApprovalVerdict) -> str:

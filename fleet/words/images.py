@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fleet.model.facts import Attempt
 from fleet.model.images import ImageVersion, WaitingVersion
 from fleet.schema.units import write_count, write_duration, write_time
+from fleet.words.sentence import Sentence
 
 UNPROMOTED_BY_PERSON = "it was made the candidate by hand"
 TESTED_EARLIER = "it was tested before fleet promoted versions automatically"
@@ -27,29 +28,15 @@ def _write_time_to_second(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def describe_unpublished(image: str, provider: str) -> str:
-    """State that an image has no published version at a provider."""
-    return f"image {image} has no published version at provider {provider}"
-
-
-def explain_unknown_versions(reason: str) -> str:
-    """Explain why the versions of an image are unknown."""
-    return f"the versions of its image are unknown: {reason}"
-
-
-def explain_unpromoted(image: str) -> str:
-    """State that no version of an image is promoted, with the command to promote the first."""
-    return f"no version of image {image} is promoted: fleet image promote {image}"
-
-
-def explain_manual(image: str) -> str:
-    """State that only an operator promotes versions of an image."""
-    return f"images.{image}.promote is manual"
-
-
-def explain_failed(why: str) -> str:
-    """State why the newest version of an image failed."""
-    return f"it failed: {why}"
+describe_unpublished = Sentence[str, str](
+    "image {image} has no published version at provider {provider}"
+)
+explain_unknown_versions = Sentence[str]("the versions of its image are unknown: {reason}")
+explain_unpromoted = Sentence[str](
+    "no version of image {image} is promoted: fleet image promote {image}"
+)
+explain_manual = Sentence[str]("images.{image}.promote is manual")
+explain_failed = Sentence[str]("it failed: {why}")
 
 
 def explain_no_executor(image: str, queue: str, unproven: Iterable[str]) -> str:
@@ -62,9 +49,9 @@ def explain_no_executor(image: str, queue: str, unproven: Iterable[str]) -> str:
     )
 
 
-def explain_other_task(queue: str, wanted: str, own: str) -> str:
-    """State the task version that a queue requires, and the version that its worker has."""
-    return f"queue {queue} requires {wanted}, and its worker has {own}"
+explain_other_task = Sentence[str, str, str](
+    "queue {queue} requires {wanted}, and its worker has {own}"
+)
 
 
 def explain_trial(image: str, until: datetime, after: int) -> str:
@@ -73,24 +60,14 @@ def explain_trial(image: str, until: datetime, after: int) -> str:
     return f"becomes current at {write_time(until)} if its machines boot ({rule})"
 
 
-def describe_boot(image: str, at: datetime) -> str:
-    """Return the last part of a sentence: the image of the last boot, and the time."""
-    return f"last booted: {image} at {_write_time_to_second(at)}"
-
-
-def describe_pin(image: str, version: str) -> str:
-    """State the image version that fleet.yaml pins."""
-    return f"image {image} is pinned to version {version} (images.{image}.version)"
-
-
-def explain_pin_state(pin: str, state: str) -> str:
-    """Explain that a pinned version cannot boot, because it is not in state `tested`."""
-    return f"{pin}, which is {state}: only tested versions boot"
-
-
-def explain_pin_unpublished(pin: str, provider: str) -> str:
-    """State that a pinned version is not published at a provider."""
-    return f"{pin}, which is not published at provider {provider}"
+describe_boot = Sentence[str, datetime]("last booted: {image} at {at:second}")
+describe_pin = Sentence[str, str](
+    "image {image} is pinned to version {version} (images.{image}.version)"
+)
+explain_pin_state = Sentence[str, str]("{pin}, which is {state}: only tested versions boot")
+explain_pin_unpublished = Sentence[str, str](
+    "{pin}, which is not published at provider {provider}"
+)
 
 
 def explain_pin_unrecorded(pin: str, known: Iterable[str], *, promote: str = "") -> str:
@@ -100,19 +77,11 @@ def explain_pin_unrecorded(pin: str, known: Iterable[str], *, promote: str = "")
     return f"{pin}, which is not in the store; it has: {names}{command if promote else ''}"
 
 
-def advise_pin(image: str) -> str:
-    """State that no version replaces a pinned version, with the key to edit."""
-    return f"a pinned version has no replacement: edit images.{image}.version in fleet.yaml"
-
-
-def explain_stopped(image: str, stop: str) -> str:
-    """State why machines no longer boot an image."""
-    return f"image {image} {stop}"
-
-
-def describe_fall_back(version: str) -> str:
-    """State the version that new machines boot instead of a stopped version."""
-    return f"new machines boot {version} instead"
+advise_pin = Sentence[str](
+    "a pinned version has no replacement: edit images.{image}.version in fleet.yaml"
+)
+explain_stopped = Sentence[str, str]("image {image} {stop}")
+describe_fall_back = Sentence[str]("new machines boot {version} instead")
 
 
 def explain_candidate_stopped(version: ImageVersion, stop: str, last: str) -> str:
@@ -176,19 +145,11 @@ def suspect_machine(pool: str, kinds: Sequence[str], booted: Attempt) -> str:
     return f"{boots}, so suspect {' or '.join(suspects)}, not the image"
 
 
-def advise_keeping(pool: str) -> str:
-    """Return the edit that keeps the console of the next machine that fails to boot."""
-    return f"set pools.{pool}.boot.on_failure: {{hold: 1}} to keep the console of the next one"
-
-
-def advise_approval(command: str) -> str:
-    """Return the command that lets machines pass the guard after the cause is fixed."""
-    return f"when the cause is mended: `{command}`"
-
-
-def explain_stop_in_pool(pool: str, failures: str) -> str:
-    """State the pool in which boots of a version failed. `failures` completes the sentence."""
-    return f"in pool {pool} it {failures}"
+advise_keeping = Sentence[str](
+    "set pools.{pool}.boot.on_failure: {{hold: 1}} to keep the console of the next one"
+)
+advise_approval = Sentence[str]("when the cause is mended: `{command}`")
+explain_stop_in_pool = Sentence[str, str]("in pool {pool} it {failures}")
 
 
 def explain_modes(modes: Iterable[str]) -> str:
@@ -196,9 +157,7 @@ def explain_modes(modes: Iterable[str]) -> str:
     return f"all pools with this image have mode {' or '.join(sorted(modes))}"
 
 
-def explain_unknown_machines(pool: str) -> str:
-    """State that the machines of a pool are unknown."""
-    return f"the machines of pool {pool} are unknown in this run"
+explain_unknown_machines = Sentence[str]("the machines of pool {pool} are unknown in this run")
 
 
 def explain_no_boots(failed: int) -> str:
@@ -225,9 +184,7 @@ def describe_streak(runs: int, until: datetime) -> str:
     return f"{times}); retried from {_write_time_to_second(until)}"
 
 
-def explain_quota(provider: str, streak: str) -> str:
-    """State that the quota at a provider is used up. `streak` comes from `describe_streak`."""
-    return f"the quota at provider {provider} is used up ({streak}"
+explain_quota = Sentence[str, str]("the quota at provider {provider} is used up ({streak}")
 
 
 def explain_stock(provider: str, kind: str, streak: str, *, spot: bool) -> str:
@@ -236,14 +193,10 @@ def explain_stock(provider: str, kind: str, streak: str, *, spot: bool) -> str:
     return f"{provider} is out of stock of {kind}{where} ({streak}"
 
 
-def explain_taken(provider: str, streak: str) -> str:
-    """State that a provider refused every tried machine name as already taken."""
-    return f"{provider} refused every name as taken ({streak}"
-
-
-def explain_failed_attempts(failures: int, attempts: int, streak: str) -> str:
-    """State how many attempts to create machines failed."""
-    return f"{failures} of {attempts} attempts failed ({streak}"
+explain_taken = Sentence[str, str]("{provider} refused every name as taken ({streak}")
+explain_failed_attempts = Sentence[int, int, str](
+    "{failures} of {attempts} attempts failed ({streak}"
+)
 
 
 def describe_creation(detail: str, timeout: str) -> str:
@@ -259,24 +212,12 @@ def describe_attempts(failed: int, last: datetime, detail: str) -> str:
     return f"{many} to create a machine failed, last at {_write_time_to_second(last)}: {detail}"
 
 
-def explain_spot_price(kind: str, provider: str) -> str:
-    """State that the spot price of a machine type is unknown."""
-    return f"the spot price of {kind} at provider {provider} is unknown"
-
-
-def explain_price(currency: str) -> str:
-    """State that the price of a machine in a currency is unknown."""
-    return f"its price in {currency} is unknown"
-
-
-def explain_mode(mode: str) -> str:
-    """State the mode in which a pool creates no machines."""
-    return f"mode is {mode}"
-
-
-def explain_unknown_provider(provider: str, reason: str) -> str:
-    """Explain why the machines of a provider are unknown."""
-    return f"provider {provider} is unknown: {reason}"
+explain_spot_price = Sentence[str, str](
+    "the spot price of {kind} at provider {provider} is unknown"
+)
+explain_price = Sentence[str]("its price in {currency} is unknown")
+explain_mode = Sentence[str]("mode is {mode}")
+explain_unknown_provider = Sentence[str, str]("provider {provider} is unknown: {reason}")
 
 
 def describe_waiting(each: WaitingVersion) -> str:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from fleet.model.plan import BudgetVerdict
 from fleet.model.values import amount_of, rate
-from fleet.schema.units import write_count, write_duration, write_time
+from fleet.schema.units import write_duration
+from fleet.words.sentence import Sentence
 
 UNSOLVED = (
     "allocated first come, first served, at the lowest price: solver not installed; install "
@@ -22,38 +23,17 @@ NEVER_REGISTERED = "its worker never registered"
 _MAX_NAMED = 3
 """Maximum number of machines that a sentence names."""
 
-
-def explain_unfinished(nodes: int) -> str:
-    """State the number of branch-and-bound nodes after which the search stopped."""
-    return f"the search stopped after {nodes} nodes"
-
-
-def explain_gap(gap: float) -> str:
-    """State the relative gap to the lower bound at which the search stops."""
-    return f"the search stops at a gap of {gap:.2%}"
-
+explain_unfinished = Sentence[int]("the search stopped after {nodes} nodes")
+explain_gap = Sentence[float]("the search stops at a gap of {gap:.2%}")
 
 CREATES_NONE = "creates no machines: "
 
-
-def explain_closed(reason: str) -> str:
-    """Explain why a pool creates no machines. The caller adds the name of the pool."""
-    return f"{CREATES_NONE}{reason}"
-
-
-def explain_closed_type(kind: str, reason: str) -> str:
-    """Explain why a pool creates no machine of a type. The caller adds the name of the pool."""
-    return f"creates no {kind}: {reason}"
-
-
-def explain_closed_way(kind: str, market: str, reason: str) -> str:
-    """Explain why a pool creates no machine of a type and market."""
-    return f"not created: {kind}/{market}: {reason}"
-
-
-def explain_trial(count: int, problem: str) -> str:
-    """State how many machines are created until these have booted. The caller adds the pool."""
-    return f"creates at most {write_count(count, 'machine')} until they have booted: {problem}"
+explain_closed = Sentence[str](CREATES_NONE + "{reason}")
+explain_closed_type = Sentence[str, str]("creates no {kind}: {reason}")
+explain_closed_way = Sentence[str, str, str]("not created: {kind}/{market}: {reason}")
+explain_trial = Sentence[int, str](
+    "creates at most {count:machine} until they have booted: {problem}"
+)
 
 
 def explain_warm(key: str, count: int, stop: str, by: str) -> str:
@@ -82,9 +62,7 @@ def add_useless(full: str, useless: Iterable[tuple[str, str]]) -> str:
     return "; ".join([full, *named])
 
 
-def explain_deleting(since: datetime) -> str:
-    """State since when a machine is being deleted."""
-    return f"deleting since {write_time(since)}"
+explain_deleting = Sentence[datetime]("deleting since {since:time}")
 
 
 class LimitUse(NamedTuple):
@@ -117,14 +95,10 @@ def explain_limit(use: LimitUse) -> str:
     return f"{use.key} of {what} is {use.most}{whom}: {holds}"
 
 
-def explain_blocked(desk: str | None, owner: str | None) -> str:
-    """State that a queue does not serve the tickets of an owner."""
-    return f"queue {desk} blocks owner {owner} (queues.{desk}.blocked)"
-
-
-def explain_tagged_first(tag: str) -> str:
-    """State that a machine serves requests for a tag first. The caller adds the pool."""
-    return f"serves requests for {tag} first"
+explain_blocked = Sentence[str | None, str | None](
+    "queue {desk} blocks owner {owner} (queues.{desk}.blocked)"
+)
+explain_tagged_first = Sentence[str]("serves requests for {tag} first")
 
 
 def name_budget(budget: str, *, of_pool: bool) -> str:
@@ -132,19 +106,9 @@ def name_budget(budget: str, *, of_pool: bool) -> str:
     return f"the budget of pool {budget}" if of_pool else f"budget {budget}"
 
 
-def explain_unknown_budget(name: str, when: str, reason: str) -> str:
-    """Explain why the remaining amount of a budget is unknown."""
-    return f"the rest of {name} {when} is unknown: {reason}"
-
-
-def explain_unknown_spending(reason: str) -> str:
-    """Explain why the spending is unknown."""
-    return f"spending is unknown: {reason}"
-
-
-def explain_unseen_pool(pool: str) -> str:
-    """State that the machines of a pool are unknown."""
-    return f"the machines of pool {pool} are unknown"
+explain_unknown_budget = Sentence[str, str, str]("the rest of {name} {when} is unknown: {reason}")
+explain_unknown_spending = Sentence[str]("spending is unknown: {reason}")
+explain_unseen_pool = Sentence[str]("the machines of pool {pool} are unknown")
 
 
 class BudgetUse(NamedTuple):
@@ -190,6 +154,4 @@ def explain_late(fastest: int, queue: str, deadline: int) -> str:
     return f"needs {needs} for it, and {whose} is {write_duration(deadline)}"
 
 
-def explain_no_room(key: str) -> str:
-    """State the limit that leaves no capacity."""
-    return f"{key} leaves no room"
+explain_no_room = Sentence[str]("{key} leaves no room")

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from fleet.model.plan import Action, Create, Reason
 from fleet.schema.findings import some_of
 from fleet.schema.units import write_count, write_duration, write_time
+from fleet.words.sentence import Sentence
 
 FAILED = "failed by its provider: its livechecks or `new` failed"
 DEAF = "its worker has not reported its tags, so it gets no work"
@@ -73,14 +74,10 @@ def reason_beside_served(action: Action) -> str:
     return "" if action.reason is Reason.REQUESTS_WAIT else action.because
 
 
-def describe_figure(key: str, count: int) -> str:
-    """State the value of `workers.min` or `workers.spare`."""
-    return f"workers.{key} is {count}"
-
-
-def explain_moved(requests: Sequence[str], pools: Collection[str]) -> str:
-    """State that a change moves the requests of deleted machines to other pools."""
-    return f"this change moves {some_of(requests)} to pool {', '.join(pools)}"
+describe_figure = Sentence[str, int]("workers.{key} is {count}")
+explain_moved = Sentence[Sequence[str], Collection[str]](
+    "this change moves {requests:some} to pool {pools:comma}"
+)
 
 
 def explain_lacking(lacking: int, stop: str) -> str:
@@ -89,28 +86,13 @@ def explain_lacking(lacking: int, stop: str) -> str:
     return f"{lacking} {are} not created" + (f": {stop}" if stop else "")
 
 
-def explain_paid(paid: int, cadence: int, deleting: int) -> str:
-    """Explain that a machine is kept, because it is paid for another `paid` seconds."""
-    return (
-        f"paid for another {write_duration(paid)}, including the time of its deletion; "
-        f"a later run can delete it in time (cadence is {write_duration(cadence)}"
-        f", deleting takes up to {write_duration(deleting)})"
-    )
-
-
-def explain_idle(idle: int, key: str, stated: str) -> str:
-    """State for how many seconds a worker is idle, and the limit `key` of this time."""
-    return f"idle for {write_duration(idle)}, {key} is {stated}"
-
-
-def explain_short_idle(key: str, stated: str) -> str:
-    """Explain that a worker is kept, because its idle time is below the limit `key`."""
-    return f"idle for less than {key} ({stated})"
-
-
-def explain_excess(machines: int, most: int) -> str:
-    """State that a pool has more machines than its `workers.max`."""
-    return f"the pool has {write_count(machines, 'machine')}, workers.max is {most}"
+explain_paid = Sentence[int, int, int](
+    "paid for another {paid:duration}, including the time of its deletion; a later run can delete "
+    "it in time (cadence is {cadence:duration}, deleting takes up to {deleting:duration})"
+)
+explain_idle = Sentence[int, str, str]("idle for {idle:duration}, {key} is {stated}")
+explain_short_idle = Sentence[str, str]("idle for less than {key} ({stated})")
+explain_excess = Sentence[int, int]("the pool has {machines:machine}, workers.max is {most}")
 
 
 def explain_disabled(returned: str | None) -> str:
@@ -127,32 +109,16 @@ def _give_back(request: str | None) -> str:
     return "" if request is None else f"; request {request} goes back to the queue"
 
 
-def explain_deaf(grace: int) -> str:
-    """State that a worker has reported no tags for more than `grace` seconds and gets no work."""
-    return f"{DEAF}, for more than {write_duration(grace)}"
-
-
-def explain_disconnected(away: int) -> str:
-    """State when a disconnected worker was last seen, and that other workers are connected."""
-    return (
-        "its worker is idle and not connected (last seen "
-        f"{write_duration(away)} ago); other workers of its queue are connected"
-    )
-
-
-def explain_broken(failure: str) -> str:
-    """State the failure of a machine, and that its worker is not connected."""
-    return f"{failure}, and its worker is not connected"
-
-
-def explain_silent_port(misses: int) -> str:
-    """State that the port in `ready` of a machine did not answer the last `misses` checks."""
-    return f"the port of its `ready` did not answer the last {misses} checks"
-
-
-def explain_lost_port(port: int) -> str:
-    """State that the port of a machine no longer answers, although the machine was ready."""
-    return f"its port {port} no longer answers"
+explain_deaf = Sentence[int](DEAF + ", for more than {grace:duration}")
+explain_disconnected = Sentence[int](
+    "its worker is idle and not connected (last seen {away:duration} ago); other workers of its "
+    "queue are connected"
+)
+explain_broken = Sentence[str]("{failure}, and its worker is not connected")
+explain_silent_port = Sentence[int](
+    "the port of its `ready` did not answer the last {misses} checks"
+)
+explain_lost_port = Sentence[int]("its port {port} no longer answers")
 
 
 def explain_late(within: int, port: int | None, *, revoked: bool = False) -> str:
@@ -168,24 +134,10 @@ def explain_failed_boot(failure: str) -> str:
     return f"did not boot: {failure.removesuffix(_REVOKED)}"
 
 
-def describe_hold(said: str) -> str:
-    """State the user who holds a machine (prevents its deletion), until when and why."""
-    return f"held {said}"
-
-
-def explain_held_boot(seconds: int, failure: str) -> str:
-    """State for how many seconds a machine that failed to boot is held, and the failure."""
-    return f"held for {write_duration(seconds)}: {failure}"
-
-
-def explain_unread_orders(reason: str) -> str:
-    """Explain why the orders of operators, such as holds, are unknown."""
-    return f"orders of operators are unknown: {reason}"
-
-
-def explain_unread(record: str, reason: str) -> str:
-    """State which records are unknown, and why."""
-    return f"{record} are unknown: {reason}"
+describe_hold = Sentence[str]("held {said}")
+explain_held_boot = Sentence[int, str]("held for {seconds:duration}: {failure}")
+explain_unread_orders = Sentence[str]("orders of operators are unknown: {reason}")
+explain_unread = Sentence[str, str]("{record} are unknown: {reason}")
 
 
 def explain_absent(
@@ -207,17 +159,10 @@ def explain_gone(reason: str, ticket: str | None = None) -> str:
     return f"{RECORDED_ONLY}: {reason}{fails}"
 
 
-def explain_lists(lists: int, lasted: int, provider: str) -> str:
-    """State how many complete lists omit a machine, and the seconds between first and last."""
-    return (
-        f"missing from {write_count(lists, 'complete list')} in {write_duration(lasted)} "
-        f"(providers.{provider}.gone)"
-    )
-
-
-def explain_undeleted(since: datetime) -> str:
-    """State since when a machine is being deleted, and that its provider still lists it."""
-    return f"deleting since {write_time(since)}: its provider still lists it"
+explain_lists = Sentence[int, int, str](
+    "missing from {lists:complete list} in {lasted:duration} (providers.{provider}.gone)"
+)
+explain_undeleted = Sentence[datetime]("deleting since {since:time}: its provider still lists it")
 
 
 def explain_unmade(failed: str, closed: str) -> str:
@@ -233,24 +178,12 @@ def explain_again(failed: str, *, exists: bool) -> str:
     return f"{failed}; {'its provider lists it now' if exists else 'tried again'}"
 
 
-def explain_replacement(old: str, reason: str) -> str:
-    """Name the machine that a new machine replaces, and the reason."""
-    return f"replaces {old}: {reason}"
-
-
-def explain_no_room(reason: str) -> str:
-    """State why a machine is replaced, and that `workers.max` permits no replacement first."""
-    return f"{reason}; workers.max leaves no room to replace it first"
-
-
-def explain_turn(share: int) -> str:
-    """State that a machine waits for its replacement. `share` is the percentage at a time."""
-    return f"waits for its turn (replace.at_a_time is {share}%)"
-
-
-def explain_window(opens: datetime, zone: str) -> str:
-    """State when the next replacement window opens, in the time zone `zone`."""
-    return f"the next of replace.windows opens {opens:%Y-%m-%d %H:%M} {zone}"
+explain_replacement = Sentence[str, str]("replaces {old}: {reason}")
+explain_no_room = Sentence[str]("{reason}; workers.max leaves no room to replace it first")
+explain_turn = Sentence[int]("waits for its turn (replace.at_a_time is {share}%)")
+explain_window = Sentence[datetime, str](
+    "the next of replace.windows opens {opens:%Y-%m-%d %H:%M} {zone}"
+)
 
 
 def explain_unknown_zones(zones: Iterable[str]) -> str:
@@ -259,29 +192,11 @@ def explain_unknown_zones(zones: Iterable[str]) -> str:
     return f"no window of replace.windows opens: time zone {named} is unknown here"
 
 
-def explain_canary(share: int) -> str:
-    """State the percentage of a pool's workers that boot a candidate image."""
-    return f"a candidate of its image takes {share}% of the pool's workers"
-
-
-def explain_other_image(booted: str, images: Iterable[str]) -> str:
-    """State the image that an outdated machine boots, and the current images."""
-    return f"boots image {booted}, current is {' or '.join(images)}"
-
-
-def explain_other_type(kind: str, types: Iterable[str]) -> str:
-    """State the type of an outdated machine, and the current types."""
-    return f"machine type is {kind}, current is {' or '.join(types)}"
-
-
-def explain_age(age: int, stated: str) -> str:
-    """State that a machine is older than `retire.max_age`. `age` is in seconds."""
-    return f"machine is {write_duration(age)} old, retire.max_age is {stated}"
-
-
-def explain_uses(uses: int, stated: str) -> str:
-    """State that a worker has finished at least `retire.max_uses` requests."""
-    return f"finished {write_count(uses, 'request')}, retire.max_uses is {stated}"
+explain_canary = Sentence[int]("a candidate of its image takes {share}% of the pool's workers")
+explain_other_image = Sentence[str, Iterable[str]]("boots image {booted}, current is {images:or}")
+explain_other_type = Sentence[str, Iterable[str]]("machine type is {kind}, current is {types:or}")
+explain_age = Sentence[int, str]("machine is {age:duration} old, retire.max_age is {stated}")
+explain_uses = Sentence[int, str]("finished {uses:request}, retire.max_uses is {stated}")
 
 
 def explain_returned(*, reusable: bool) -> str:
@@ -296,19 +211,11 @@ def explain_reuse_over(idle: int, key: str, most: int) -> str:
     return f"no ticket of its sandbox came for {since}, reuse.{key} is {limit}"
 
 
-def explain_no_reuse(reason: str) -> str:
-    """Explain why a machine is deleted after its ticket although its pool has `reuse`."""
-    return f"its ticket ended and `reuse` no longer allows another: {reason}"
-
-
-def explain_sandbox(key: str, most: int) -> str:
-    """State for how many seconds a machine is kept for the next ticket of its sandbox."""
-    return f"kept for the next ticket of its sandbox, reuse.{key} is {write_duration(most)}"
-
-
-def explain_busy_orphan(ticket: str | None) -> str:
-    """State that a machine that is in no stack is deleted when its ticket ends."""
-    return f"in no stack: deleted when ticket {ticket} ends"
+explain_no_reuse = Sentence[str]("its ticket ended and `reuse` no longer allows another: {reason}")
+explain_sandbox = Sentence[str, int](
+    "kept for the next ticket of its sandbox, reuse.{key} is {most:duration}"
+)
+explain_busy_orphan = Sentence[str | None]("in no stack: deleted when ticket {ticket} ends")
 
 
 def explain_orphan(held: str | None, delay: timedelta, drained: timedelta | None) -> str:
@@ -335,9 +242,7 @@ def explain_release(trouble: str, running: str | None, *, ticket: bool = False) 
     return f"{trouble}: its token is disabled"
 
 
-def explain_unseen(blind: str) -> str:
-    """Explain why a machine in a stack is kept although its provider could not be read."""
-    return f"its stack knows it; {blind}"
+explain_unseen = Sentence[str]("its stack knows it; {blind}")
 
 
 def explain_busy(running: str | None, *, away: bool, going: bool, held: str | None) -> str:
@@ -348,26 +253,8 @@ def explain_busy(running: str | None, *, away: bool, going: bool, held: str | No
     return f"{work}{', but is not connected' if away else ''}{last}"
 
 
-def explain_reserved(request: str) -> str:
-    """Name the request for which an idle worker is reserved."""
-    return f"reserved for request {request}"
-
-
-def explain_partly_read(queue: str) -> str:
-    """Explain that idle workers are kept, because their queue was only partly read."""
-    return f"queue {queue} only partly read: scale-down paused"
-
-
-def explain_requested_creation(when: str) -> str:
-    """State when machines were created whose deletion was requested."""
-    return f"created {when}, {REQUESTED}"
-
-
-def explain_expired(age: timedelta) -> str:
-    """State how long ago a machine expired, because `fleet apply` did not renew it."""
-    return f"expired {write_duration(age)} ago (not renewed by `fleet apply`)"
-
-
-def explain_stay(reason: str, stop: str) -> str:
-    """State why a machine should be deleted, and why the machine is kept."""
-    return f"{reason}; kept: {stop}"
+explain_reserved = Sentence[str]("reserved for request {request}")
+explain_partly_read = Sentence[str]("queue {queue} only partly read: scale-down paused")
+explain_requested_creation = Sentence[str]("created {when}, " + REQUESTED)
+explain_expired = Sentence[timedelta]("expired {age:duration} ago (not renewed by `fleet apply`)")
+explain_stay = Sentence[str, str]("{reason}; kept: {stop}")

@@ -8,6 +8,7 @@ from fleet.schema.findings import some_of
 from fleet.schema.units import write_count, write_duration
 from fleet.words import lives
 from fleet.words.limits import TOO_LARGE
+from fleet.words.sentence import Sentence
 
 IN_NO_STACK = "listed by its provider and billed, but in no stack"
 WITHOUT_TAGS = f"billed, but {lives.DEAF}"
@@ -16,20 +17,9 @@ FAILED = f"billed, but {lives.FAILED}"
 NOT_REGISTERED = "billed, but its worker did not register in time"
 PARTLY_READ = "only partly read"
 
-
-def describe_attention(problem: str, page: str) -> str:
-    """State a problem that an operator must solve, with its documentation page."""
-    return f"{problem}; see {page}"
-
-
-def describe_image(pool: str, problem: str) -> str:
-    """State a problem with the image of a pool."""
-    return f"pool {pool}: {problem}"
-
-
-def describe_machine(name: str, trouble: str) -> str:
-    """State a problem with a machine, and the command that explains the machine."""
-    return f"{name}: {trouble}; `fleet explain worker {name}`"
+describe_attention = Sentence[str, str]("{problem}; see {page}")
+describe_image = Sentence[str, str]("pool {pool}: {problem}")
+describe_machine = Sentence[str, str]("{name}: {trouble}; `fleet explain worker {name}`")
 
 
 def describe_lost_ticket(name: str, ticket: str | None, desk: str | None) -> str:
@@ -64,12 +54,10 @@ def describe_reserving(queue: str, count: int) -> str:
     )
 
 
-def describe_target_wait(pool: str, count: int) -> str:
-    """State that `target_wait` of a pool has no effect on requests of unknown duration."""
-    return (
-        f"target_wait of pool {pool} has no effect on {write_count(count, 'request')} "
-        "without a known duration: each gets its own machine; set `durations` by task"
-    )
+describe_target_wait = Sentence[str, int](
+    "target_wait of pool {pool} has no effect on {count:request} without a known duration: each "
+    "gets its own machine; set `durations` by task"
+)
 
 
 def describe_unknown_demand(queue: str, trouble: str, *, effect: bool = False) -> str:
@@ -78,9 +66,9 @@ def describe_unknown_demand(queue: str, trouble: str, *, effect: bool = False) -
     return f"demand of queue {queue} is unknown: {trouble}{what}"
 
 
-def describe_unknown_images(reason: str) -> str:
-    """Explain why image versions are unknown, so that no machine is created or replaced."""
-    return f"versions of images are unknown: {reason} (no machine is created or replaced)"
+describe_unknown_images = Sentence[str](
+    "versions of images are unknown: {reason} (no machine is created or replaced)"
+)
 
 
 def describe_unknown(reason: str, *, creates: bool) -> str:
@@ -88,9 +76,9 @@ def describe_unknown(reason: str, *, creates: bool) -> str:
     return f"{reason} (no machine is {'deleted' if creates else 'created or deleted'} there)"
 
 
-def describe_unknown_price(kind: str, machine: str) -> str:
-    """State the machine type whose price is unknown, and the machine that therefore costs 0."""
-    return f"the price of {kind} is unknown; {machine} counts as 0"
+describe_unknown_price = Sentence[str, str](
+    "the price of {kind} is unknown; {machine} counts as 0"
+)
 
 
 def describe_heartbeat(age: int | None, cadence: int, *, alive: bool) -> str:

@@ -16,6 +16,7 @@ from fleet.model.decisions import (
 from fleet.schema.findings import listed, yaml_key
 from fleet.schema.units import write_count
 from fleet.words.images import describe_unpublished
+from fleet.words.sentence import Sentence
 
 
 def size_decision(  # noqa: PLR0913 - the figures of a decision
@@ -93,34 +94,14 @@ def explain_unprovided(tag: str, path: Path) -> str:
     return f"no pool provides {tag}, which {yaml_key(path[:2])} asks for"
 
 
-def explain_unserved_queue(queue: str | None) -> str:
-    """State that no pool serves a queue."""
-    return f"no pool serves queue {queue}"
-
-
-def explain_unknown_value(refused: str, path: Path) -> str:
-    """State why a value of a request adds no tag, and the key of fleet.yaml to correct."""
-    return f"{refused}; correct the request, or {yaml_key(path)}"
-
-
-def explain_unknown_environment(refused: str, queue: str) -> str:
-    """State why an environment adds no tag, and the key that makes fleet ignore this."""
-    return f"{refused}; waits, unless queues.{queue}.unknown_environment is any"
-
-
-def explain_unsure(refused: str) -> str:
-    """State that a request waits until it is known whether the request may require a tag."""
-    return f"{refused}; waits until that can be read"
-
-
-def explain_denied_ticket(refused: str) -> str:
-    """State why a ticket may not require a tag, and therefore gets no machine."""
-    return f"{refused}; the ticket gets no machine without it"
-
-
-def explain_stored(refused: str) -> str:
-    """State why a request may not require a tag, although its queue stored the tag."""
-    return f"{refused}, and the queue stored the tag with it"
+explain_unserved_queue = Sentence[str | None]("no pool serves queue {queue}")
+explain_unknown_value = Sentence[str, Path]("{refused}; correct the request, or {path:key}")
+explain_unknown_environment = Sentence[str, str](
+    "{refused}; waits, unless queues.{queue}.unknown_environment is any"
+)
+explain_unsure = Sentence[str]("{refused}; waits until that can be read")
+explain_denied_ticket = Sentence[str]("{refused}; the ticket gets no machine without it")
+explain_stored = Sentence[str]("{refused}, and the queue stored the tag with it")
 
 
 def with_messages(decisions: Iterable[Decision]) -> tuple[Decision, ...]:

@@ -34,30 +34,34 @@ WAITS_FOR_UNKNOWN = "Waits for work whose user is unknown."
 NO_GAIN = "No edit of fleet.yaml was found that starts it sooner."
 REPAIR_FIRST = "The administrators of the build machines must repair this first."
 NEVER_STARTS = "This build never starts unless the fleet changes."
-WORK_OF = Sentence("the work of {worker}")
-RUNNING = Sentence("{build} on {worker}")
-RULE_CONTACT = Sentence("whether {package} needs a powerful machine")
-UNSEEN = Sentence("Next for {worker}, which is not listed now{without}.")
-NEXT = Sentence("Next for {worker}{first}{without}.")
-NEW = Sentence("Gets a new machine: {worker} ({machine}){without}.")
-MACHINE_OF = Sentence("{type} of pool {pool}")
+name_work_of = Sentence[str]("the work of {worker}")
+name_running = Sentence[str, str]("{build} on {worker}")
+describe_rule_contact = Sentence[str]("whether {package} needs a powerful machine")
+describe_unseen = Sentence[str, str]("Next for {worker}, which is not listed now{without}.")
+describe_next = Sentence[str, str, str]("Next for {worker}{first}{without}.")
+describe_new = Sentence[str, str, str]("Gets a new machine: {worker} ({machine}){without}.")
+name_machine = Sentence[str, str]("{type} of pool {pool}")
 BEING_CREATED = "a machine that is being created"
-NOT_BEFORE = Sentence("Starts not before {start}, when {after} ends.")
-NO_START = Sentence("Its start is unknown: {reason}.")
-ALSO = Sentence("Also, pool {pools}: {reason}.")
-TAKEN = Sentence("Waits for its turn: pool {pool} may have {most:machine} ({counts}).")
-NO_MACHINES = Sentence("Pool {pool} may have no machine now (its maximum is 0).")
-POSTPONED = Sentence("Waits for its machine: pool {pool} grows step by step ({counts}).")
-NO_ARCHITECTURE = Sentence("No machine of this fleet builds {architecture}.")
-NO_TAGS = Sentence("No machine of this fleet provides {tags}.")
-NEVER_RUNS = Sentence("No machine of this fleet can ever run it: {reason}.")
-UNREAD = Sentence("fleet cannot read {sources}.")
-REPAIR = Sentence("Repair this, then the next run plans the build: {reason}")
-HELD_BACK = Sentence("A safety check of fleet holds its machine back: {reason}.")
-REASON = Sentence("Waits: {reason}.")
-MAINTAINERS = Sentence("Ask the maintainers of fleet {fleet}.")
-RUNS = Sentence("Runs on {worker}{length}.")
-DONE = Sentence("runs, done {end}")
+describe_earliest = Sentence[datetime, str]("Starts not before {start:time}, when {after} ends.")
+describe_no_start = Sentence[str]("Its start is unknown: {reason}.")
+describe_other = Sentence[Sequence[str], str]("Also, pool {pools:listed}: {reason}.")
+describe_taken = Sentence[str, int, str](
+    "Waits for its turn: pool {pool} may have {most:machine} ({counts})."
+)
+describe_no_machines = Sentence[str]("Pool {pool} may have no machine now (its maximum is 0).")
+describe_postponed = Sentence[str, str](
+    "Waits for its machine: pool {pool} grows step by step ({counts})."
+)
+describe_missing_architecture = Sentence[str]("No machine of this fleet builds {architecture}.")
+describe_missing_tags = Sentence[Sequence[str]]("No machine of this fleet provides {tags:listed}.")
+describe_never = Sentence[str]("No machine of this fleet can ever run it: {reason}.")
+describe_unread = Sentence[Sequence[str]]("fleet cannot read {sources:listed}.")
+describe_repair = Sentence[str]("Repair this, then the next run plans the build: {reason}")
+describe_guard = Sentence[str]("A safety check of fleet holds its machine back: {reason}.")
+describe_reason = Sentence[str]("Waits: {reason}.")
+describe_no_contact = Sentence[str]("Ask the maintainers of fleet {fleet}.")
+describe_running = Sentence[str, str]("Runs on {worker}{length}.")
+describe_end = Sentence[str]("runs, done {end}")
 
 
 def describe_choice(behind: str) -> str:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.apply.journal import journalled
 from fleet.apply.observe import Sources
+from fleet.apply.record import journalled
 from fleet.errors import StoreFailed
 from fleet.model.facts import SharedResource
 from fleet.ports import Enrolment, StackRef

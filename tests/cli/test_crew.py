@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.apply.observe import Sources
-from fleet.apply.parallel import Parallelism, pool_executor
+from fleet.apply.parallel import pool_executor
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import StackFailed
 from fleet.ports import StackRef
@@ -46,7 +46,7 @@ def test_second_signal_kills_own_commands_and_pulumi(
     fleet = a_fleet(providers={"far": REAL})
 
     with (
-        pool_executor(fleet, sources, Parallelism(), quiet) as (_, cut),
+        pool_executor(fleet, sources, 1, quiet) as (_, cut),
         ThreadPoolExecutor(1) as t,
     ):
         changing = t.submit(engine.up, REF, [TWO], quiet)

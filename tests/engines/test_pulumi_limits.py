@@ -54,13 +54,14 @@ def test_output_of_cli_is_returned_when_it_ends_in_time(tmp_path: Path) -> None:
 
     answer = Command(cli, tmp_path, {"FLAG": "made"}).run("up")
 
-    assert answer == (3, "made\n", "--non-interactive up\n")
+    told = (answer.returncode, answer.stdout, answer.stderr)
+    assert told == (3, "made\n", "--non-interactive up\n")
 
 
 def test_plugins_of_a_killed_cli_are_killed(tmp_path: Path) -> None:
     command = Command(a_cli(tmp_path, "sleep 600 & kill -9 $$"), tmp_path, {"OF": f"{tmp_path}"})
 
-    assert command.run("up").code < 0
+    assert command.run("up").returncode < 0
     assert marked(f"OF={tmp_path}") == []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.parallel import yielding_engine
+from fleet.apply.parallel import yielding_engine
 from fleet.engines.pulumi_cli import interrupt_all
 from fleet.errors import StackFailed
 from fleet.ports import StackStep

@@ -11,9 +11,9 @@ from fleet.planner.begin import begin_pool_plans
 from fleet.planner.demand import sign_demand
 from fleet.planner.inventory import take_inventory
 from fleet.planner.layout import lay_out
-from fleet.planner.leases import choose_leases, find_free
 from fleet.planner.limits import limits_on
 from fleet.planner.staffing import find_supplies
+from fleet.planner.turns import choose_leases, find_free
 from fleet.schema.model import Fleet
 from fleet.tickets.tenancy import Tenancy
 from tests.builders import NOW, ago

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
+from fleet.apply.parallel import yielding_engine
 from fleet.engines.embedded import EmbeddedEngine
-from fleet.engines.parallel import yielding_engine
 from fleet.errors import PlanRefused, StackFailed
 from fleet.model.facts import WorkerInputs
 from fleet.model.user_data import write_user_data

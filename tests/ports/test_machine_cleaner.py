@@ -7,7 +7,7 @@ from threading import Lock
 
 import pytest
 
-from fleet.engines.parallel import yielding_cleaner
+from fleet.apply.parallel import yielding_cleaner
 from fleet.model.facts import Listing, Machine
 from fleet.ports import Cleaned, MachineCleaner
 from tests.builders import a_machine

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleet.engines.embedded import EmbeddedEngine
-from fleet.engines.parallel import run_steps
+from fleet.engines.projects import run_steps
 from fleet.errors import FleetError, StackFailed
 from fleet.model.facts import Stack
 from fleet.ports import StackRef, StackStep

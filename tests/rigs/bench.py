@@ -460,8 +460,8 @@ class Bench:
         world = a_world(providers={"desk": listing} | providers, stacks=stacks)
         self.ended = ""
         try:
-            done = forget_machine(a_sim_fleet(), world, _name(name), self._edges("desk"))
-            self.ended = f"forgotten {done.pool} {done.queue or ''}".rstrip()
+            pool, queue = forget_machine(a_sim_fleet(), world, _name(name), self._edges("desk"))
+            self.ended = f"forgotten {pool} {queue or ''}".rstrip()
         except FleetError as error:
             kind = "refused" if isinstance(error, PlanRefused) else "failed"
             self.ended, self.error = kind, str(error)

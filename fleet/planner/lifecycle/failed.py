@@ -21,7 +21,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import ClassVar
 
-from fleet.model.facts import WorkerInputs, market_of
+from fleet.model.facts import market_of
 from fleet.model.orders import FLEET
 from fleet.model.plan import BootHold, Cause, Reason
 from fleet.model.pool_limits import boot_of
@@ -207,16 +207,17 @@ def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> None:
         pool_plan.delete(unit, Reason.BOOT_FAILED, because)
         return
     message = lives.explain_failed_boot(because)
-    holding = BootHold(
-        pool=pool_plan.name,
-        worker=unit.name,
-        provider=pool_plan.inventory.provider,
-        machine=unit.machine.id,
-        registry=pool_plan.inventory.tokens if unit.awaits_token else None,
-        log=wanted.log,
-        because=message,
+    pool_plan.holds.append(
+        BootHold(
+            pool=pool_plan.name,
+            worker=unit.name,
+            provider=pool_plan.inventory.provider,
+            machine=unit.machine.id,
+            registry=pool_plan.inventory.tokens if unit.awaits_token else None,
+            log=wanted.log,
+            because=message,
+        )
     )
-    pool_plan.holds.append(holding)
     pool_plan.keep(unit, Reason.HELD, lives.explain_held_boot(HOLD_SECONDS, message))
 
 
@@ -274,16 +275,6 @@ def _explain_undeleted(unit: Unit) -> str:
     return lives.DELETION_INTERRUPTED if since is None else lives.explain_undeleted(since)
 
 
-_TABLES = "labels", "settings"
-
-
-def _explain_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
-    """Return why the pool cannot create a machine with these inputs; empty if it can."""
-    way = inputs.type, market_of(inputs)
-    ways = (option for option in pool_plan.options if (option.type, option.market) == way)
-    return next((each.closed.reason if each.closed else "" for each in ways), "")
-
-
 def _finish_creations(pool_plan: PoolPlan) -> None:
     units = pool_plan.inventory.having(UnitState.UNFINISHED)
     # Existing machines count to max in any case.
@@ -295,18 +286,21 @@ def _finish_creations(pool_plan: PoolPlan) -> None:
             continue
         failed = failures.get(unit.name, "")
         # A creation that fails in every run would keep its request away from working pools.
-        closed = _explain_closed(pool_plan, unit.inputs)
+        way = unit.inputs.type, market_of(unit.inputs)
+        reasons = (o.closed for o in pool_plan.options if (o.type, o.market) == way)
+        closed = by.reason if (by := next(reasons, None)) else ""
         if unit.machine is None and (closed or held >= most):
             because = lives.explain_unmade(failed, closed)
             pool_plan.delete(unit, Reason.INTERRUPTED, because, absent="unmade")
             continue
-        held += unit.machine is None
         exists = unit.machine is not None
+        held += not exists
         because = lives.explain_again(failed, exists=exists)
         why = Why(Reason.INTERRUPTED, Cause.KNOWLEDGE, because, exists=exists)
         # The listing order of a stack must not change the bytes of a plan.
-        tables = {name: dict(sorted(getattr(unit.inputs, name).items())) for name in _TABLES}
-        pool_plan.create(unit.inputs.altered(**tables), why)
+        labels, settings = sorted(unit.inputs.labels.items()), sorted(unit.inputs.settings.items())
+        inputs = unit.inputs.altered(labels=dict(labels), settings=dict(settings))
+        pool_plan.create(inputs, why)
 
 
 class HeldMachine(LifeRule):
@@ -324,11 +318,8 @@ class HeldMachine(LifeRule):
                 continue
             because = lives.describe_hold(unit.held.said)
             pool_plan.keep(unit, Reason.HELD, because)
-            is_drained = unit.worker is not None and unit.worker.draining
-            if (
-                unit.state in (UnitState.IDLE, UnitState.BUSY, UnitState.DISCONNECTED)
-                and not is_drained
-            ):
+            states = (UnitState.IDLE, UnitState.BUSY, UnitState.DISCONNECTED)
+            if unit.state in states and not (unit.worker and unit.worker.draining):
                 # If a machine registers during fleet's hold, it is deleted as a failed boot.
                 reason = Reason.BOOT_FAILED if unit.held.by == FLEET else Reason.HELD
                 pool_plan.drain(unit, reason, because)

@@ -187,8 +187,7 @@ def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
 
     Also empty if no ticket has used the machine.
     """
-    is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
-    if not is_desk or unit.worker is None or not unit.worker.uses or unit.since is None:
+    if not _has_served_ticket(pool_plan, unit) or unit.since is None:
         return ""
     idle = int((pool_plan.world.time - unit.since).total_seconds())
     key, most = _limit_idle_time(reuse)
@@ -221,8 +220,9 @@ class DrainedWorker(LifeRule):
         above = _count_above_max(pool_plan, pool_plan.inventory.units)
         for unit in pool_plan.inventory.having(UnitState.DRAINING):
             due = pool_plan.due.get(unit.name)
-            returned = _explain_returned(pool_plan, unit)
-            if returned and not pool_plan.unwanted and not due:
+            if _has_served_ticket(pool_plan, unit) and not pool_plan.unwanted and not due:
+                is_reusable = pool_plan.pool is not None and pool_plan.pool.reuse is not None
+                returned = lives.explain_returned(reusable=is_reusable)
                 pool_plan.delete(unit, Reason.TICKET_RETURNED, returned)
                 continue
             idle = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
@@ -231,17 +231,13 @@ class DrainedWorker(LifeRule):
             pool_plan.delete(unit, reason, lives.DRAINED)
             above -= 1
         for unit in pool_plan.inventory.having(UnitState.DISABLED):
-            because = lives.explain_disabled(unit.work_in_vain)
-            pool_plan.delete(unit, Reason.DISABLED, because)
+            pool_plan.delete(unit, Reason.DISABLED, lives.explain_disabled(unit.work_in_vain))
 
 
-def _explain_returned(pool_plan: PoolPlan, unit: Unit) -> str:
-    """Return why no ticket may use a machine again; empty if no ticket has used it yet."""
+def _has_served_ticket(pool_plan: PoolPlan, unit: Unit) -> bool:
+    """Return True if the machine of a ticket queue has served a ticket that has ended."""
     is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
-    if not is_desk or unit.worker is None or not unit.worker.uses:
-        return ""
-    reuse = pool_plan.pool.reuse if pool_plan.pool else None
-    return lives.explain_returned(reusable=reuse is not None)
+    return is_desk and unit.worker is not None and bool(unit.worker.uses)
 
 
 class UnwantedPool(LifeRule):
@@ -361,14 +357,12 @@ class IdleRule(LifeRule):
             if surplus <= 0 or not because:
                 continue
             surplus -= 1
-            # A ticket queue assigns no work during a run, so its workers need no drain.
-            is_ours = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
             if _keep_paid(pool_plan, unit, because):
                 continue
-            if is_ours:
-                pool_plan.delete(unit, self.reason, because)
-            else:
-                pool_plan.drain(unit, self.reason, because)
+            # A ticket queue assigns no work during a run, so its workers need no drain.
+            is_ours = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
+            remove = pool_plan.delete if is_ours else pool_plan.drain
+            remove(unit, self.reason, because)
 
     def _explain_idle(self, pool: Pool, unit: Unit, life: MachineLife, now: datetime) -> str:
         """Return why a worker is idle for too long; empty within the limit."""
