@@ -48,7 +48,8 @@ from fleet.apply.timer import (
 from fleet.apply.wire import lock_owner, wire
 from fleet.clock import utc_now
 from fleet.errors import FleetError, PlanRefused
-from fleet.explain.history import sample_after, sample_of, tallies_of, waiting_of
+from fleet.explain.history import sample_after, sample_of
+from fleet.explain.tallies import tallies_of, waiting_of
 from fleet.model.facts import Unknown, World
 from fleet.model.history import Counted, Outcome, RunObservation, StackOutcome
 from fleet.model.log import run_id

@@ -3,7 +3,7 @@
 import argparse
 from datetime import timedelta
 
-from fleet.apply.config import PlanResult, load_config, with_places
+from fleet.apply.config import load_config, with_places
 from fleet.apply.plan import load_world, note_clock, observe_and_plan
 from fleet.cli.arguments import (
     Parser,
@@ -21,7 +21,7 @@ from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.builds import UNUSED_AFTER, find_gains
 from fleet.explain.case import Case
-from fleet.explain.objects import EXPLAINERS, explain_any, names_of_kind, suggest_build
+from fleet.explain.objects import EXPLAINERS, names_of_kind, suggest_build
 from fleet.explain.request import by_outcome, explain_every
 from fleet.explain.values import Matches
 from fleet.model.facts import Unknown
@@ -95,33 +95,18 @@ def run(args: argparse.Namespace, console: Console) -> int:
         every = with_places(decision.config, explain_every(case))
         show(args, console, every, every_blocks(every, by_outcome(case)))
         return 0
-    if not is_kind:
-        return _explain_any(args, case, decision, console)
-    found = tuple(EXPLAINERS[args.kind](case, args.name))
+    kinds, name = ([args.kind], args.name) if is_kind else (EXPLAINERS, args.kind)
+    found = tuple(each for kind in kinds for each in EXPLAINERS[kind](case, name))
     if not found:
-        raise FleetError(_describe_unknown(case, args.kind, args.name))
-    if len(found) > 1:
-        matches = Matches(fleet=case.fleet.fleet, name=args.name, matches=found)
-        return _show_matches(args, matches, decision, console)
-    placed = with_places(decision.config, found[0])
-    show(args, console, placed, explanation_blocks(placed))
-    return 0
-
-
-def _explain_any(
-    args: argparse.Namespace, case: Case, decision: PlanResult, console: Console
-) -> int:
-    found = explain_any(case, args.kind)
-    if not found.matches:
-        raise FleetError(_describe_unknown_name(case, args.kind))
-    return _show_matches(args, found, decision, console)
-
-
-def _show_matches(
-    args: argparse.Namespace, found: Matches, decision: PlanResult, console: Console
-) -> int:
-    placed = with_places(decision.config, found)
-    show(args, console, placed, matches_blocks(placed))
+        unknown = _describe_unknown(case, args.kind, name) if is_kind else ""
+        raise FleetError(unknown or _describe_unknown_name(case, name))
+    if is_kind and len(found) == 1:
+        placed = with_places(decision.config, found[0])
+        show(args, console, placed, explanation_blocks(placed))
+        return 0
+    matches = Matches(fleet=case.fleet.fleet, name=name, matches=found)
+    all_placed = with_places(decision.config, matches)
+    show(args, console, all_placed, matches_blocks(all_placed))
     return 0
 
 

@@ -6,9 +6,9 @@ observation and need at least one day.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -258,7 +258,11 @@ def find_reach(
             examples=tuple(names)[:_EXAMPLES],
             packages=_count_by_package(matched),
             added_packages=_count_by_package(added),
-            owners=_count_by_name((_owner(each.request), each) for each in matched),
+            owners=_count_by_name(
+                (r.owner or "/".join(filter(None, (r.scope, r.workspace))), each)
+                for each in matched
+                for r in (each.request,)
+            ),
             requesters=_count_by_name((each.request.requester or "", each) for each in matched),
             moments=recording.moments,
             seconds=int((recording.last.time - recording.since).total_seconds()),
@@ -270,16 +274,15 @@ def find_reach(
 
 def _take_replaced(rule: PowerfulRule, gone: list[PowerfulRule]) -> PowerfulRule | None:
     """Remove from `gone` and return the rule that a new rule replaces; None without one."""
-    for about in (
+    likeness: tuple[Callable[[PowerfulRule], object], ...] = (
         lambda each: (each.match, each.task),
         lambda each: each.match,
         lambda each: (each.contact, each.ask),
-    ):
-        for other in gone:
-            if about(other) == about(rule):
-                gone.remove(other)
-                return other
-    return None
+    )
+    found = (other for about in likeness for other in gone if about(other) == about(rule))
+    if replaced := next(found, None):
+        gone.remove(replaced)
+    return replaced
 
 
 def _costs(
@@ -319,10 +322,6 @@ def _is_wider(rule: PowerfulRule, before: PowerfulRule) -> bool:
         return rule.task != before.task
     pieces = read_pattern(rule.match), read_pattern(before.match)
     return None not in pieces and takes_all_of(pieces[0] or (), pieces[1] or ())
-
-
-def _owner(request: Request) -> str:
-    return request.owner or "/".join(filter(None, (request.scope, request.workspace)))
 
 
 def _count_by_package(builds: Iterable[RecordedBuild]) -> dict[str, int]:
@@ -421,7 +420,9 @@ def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
     allowed = not_known = 0
     found: _ComparedPackages = defaultdict(lambda: defaultdict(list))
     for build in builds:
-        request = _request_of(build)
+        request = build.request
+        if request.expected_seconds is None and build.seconds:
+            request = request.altered(expected_seconds=build.seconds)
         is_allowed = bool(rules.rules_for(request))
         if is_allowed or given & set(request.required):
             allowed += request.count if is_allowed else 0
@@ -436,8 +437,16 @@ def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
         for there in known:
             compared = ComparedPlaces(build.names[0], request.count, here, there)
             places[there.pool, there.type].append(compared)
-    gains = sorted(_find_gaining(found, recording.months), key=_rank)
-    recent = (about for about, at in recording.used.items() if at >= until - UNUSED_AFTER)
+    gains: list[Gain] = []
+    for (queue, task, _), there_by_type in found.items():
+        each_type = (_gain(queue, task, b, recording.months) for b in there_by_type.values())
+        if gaining := [each for each in each_type if each.seconds_here > each.seconds_there]:
+            gains.append(min(gaining, key=_rank))
+    gains.sort(key=_rank)
+    recent = tasks_by_name(n for n, at in recording.used.items() if at >= until - UNUSED_AFTER)
+    # Without a name of a recorded build, no rule counts as unused.
+    used = rules.count_names(recent) if recent else {}
+    unused = ((index, fleet.powerful[index]) for index, names in used.items() if not names)
     return Gains(
         fleet=fleet.fleet,
         currency=fleet.money.currency,
@@ -450,7 +459,15 @@ def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
         not_known=not_known,
         packages=tuple(gains[:_SHOWN]),
         more=len(gains[_SHOWN:]),
-        unused=tuple(_find_unused_rules(fleet, tasks_by_name(recent), until.date())),
+        unused=tuple(
+            UnusedRule(
+                path=("powerful", index),
+                match=rule.match,
+                task=rule.task or "",
+                contact=rule.contact or "",
+            )
+            for index, rule in unused
+        ),
         is_long_enough=until - since >= UNUSED_AFTER,
     )
 
@@ -468,22 +485,6 @@ _ComparedPackages = defaultdict[
     tuple[str, str, object], defaultdict[tuple[str, str], list[ComparedPlaces]]
 ]
 """(Queue, task, package) to (pool, machine type) to the builds."""
-
-
-def _request_of(build: RecordedBuild) -> Request:
-    """Return the request of a build, with the duration of its work if the queue expects none."""
-    request = build.request
-    if request.expected_seconds is None and build.seconds:
-        return request.altered(expected_seconds=build.seconds)
-    return request
-
-
-def _find_gaining(found: _ComparedPackages, months: float | None) -> Iterator[Gain]:
-    """Yield each package that gains time, on the machine that saves most time per cost."""
-    for (queue, task, _), places in found.items():
-        gains = [_gain(queue, task, builds, months) for builds in places.values()]
-        if gaining := [each for each in gains if each.seconds_here > each.seconds_there]:
-            yield min(gaining, key=_rank)
 
 
 def _gain(queue: str, task: str, builds: list[ComparedPlaces], months: float | None) -> Gain:
@@ -520,20 +521,3 @@ def _rank(gain: Gain) -> tuple[float, int, str, str, str]:
     per_money = float("inf") if gain.gain_per_money is None else gain.gain_per_money
     gained = (gain.seconds_here - gain.seconds_there) * gain.builds
     return (-per_money, -gained, gain.name, gain.task, gain.pool)
-
-
-def _find_unused_rules(
-    fleet: Fleet, tasks: Mapping[str, Collection[str]], today: date
-) -> Iterator[UnusedRule]:
-    """Yield the valid rules that match no name in `tasks` (name to the tasks of its builds)."""
-    if not tasks:
-        return  # no recorded build has a name
-    for index, names in AllowList(fleet, today).count_names(tasks).items():
-        rule = fleet.powerful[index]
-        if not names:
-            yield UnusedRule(
-                path=("powerful", index),
-                match=rule.match,
-                task=rule.task or "",
-                contact=rule.contact or "",
-            )

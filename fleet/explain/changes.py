@@ -9,7 +9,7 @@ machines, on-demand machines, or new machines for waiting requests.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from itertools import groupby
 from operator import itemgetter
@@ -396,32 +396,27 @@ def _pools(base: Plan, head: Plan, called: Mapping[str, str]) -> Iterator[PoolCh
         if old is None or new is None:
             yield PoolChange(pool=name, change="added" if new else "removed")
             continue
-        found = [*_differences(old, new)]
-        if name in called:
-            found.insert(0, PoolValueChange(key="name", before=called[name], after=name))
+        values = [("name", called.get(name, name), name)]
+        for key, write in _COMPARED.items():
+            both = [getattr(each, key) for each in (old, new)]
+            was, now = ("none" if each in (None, "", ()) else write(each) for each in both)
+            values.append((key, was, now))
+        entries = {"provides": compare_entries(old.provides, new.provides)}
+        found = [
+            PoolValueChange(key=key, before=was, after=now, **entries.get(key, {}))
+            for key, was, now in values
+            if was != now
+        ]
         if found:
             yield PoolChange(pool=name, change="changed", differences=tuple(found))
 
 
-_COMPARED = ("max", "mode", "provider", "type", "image", "price", "provides")
-
-
-def _differences(old: PoolVerdict, new: PoolVerdict) -> Iterator[PoolValueChange]:
-    for key in _COMPARED:
-        before, after = (_format_value(getattr(each, key)) for each in (old, new))
-        if before != after:
-            is_list = key == "provides"
-            entries = compare_entries(old.provides, new.provides) if is_list else {}
-            yield PoolValueChange(key=key, before=before, after=after, **entries)
-
-
-def _format_value(value: object) -> str:
-    if isinstance(value, Decimal):
-        return rate(value)
-    text = ", ".join(value) if isinstance(value, tuple) else value
-    return "none" if text in (None, "") else str(text)
-
-
+_COMPARED: Mapping[str, Callable[[Any], str]] = {
+    **dict.fromkeys(("max", "mode", "provider", "type", "image"), str),
+    "price": rate,
+    "provides": ", ".join,
+}
+"""The compared figures of a pool, with the functions that write them."""
 _ACTIONS = ("create", "drain", "delete")
 _KIND = ("pool", "action", "withheld", "reason", "type", "image", "settings")
 """Fields of `ActionsChange` that are the same for actions that count as equal."""

@@ -53,7 +53,6 @@ from fleet.schema.model import DebusineQueue, Fleet, PowerfulRule
 from fleet.tagrules.derive import NOTHING, QueueContext, context_of
 from fleet.tagrules.export import provided_by_rules
 from fleet.tagrules.names import PARTS, names_of, package_of
-from fleet.tagrules.offers import Ask
 from fleet.tagrules.requests import Judge
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -94,16 +93,13 @@ class OptionFinder:
         expected = self._durations.of(queue, request)
         key = queue, id(asking), dropped, expected  # the judge caches `asking`: its id is stable
         if key not in self._known:
-            self._known[key] = tuple(self._fitting_places(queue, asking.ask, dropped, expected))
+            asked = FitRequirements(queue, asking.ask, dropped)
+            names = [name for name in self._decider.offers if name in self._pools]
+            fits = (name for name in names if self._decider.find_unasked(asked, name) == ())
+            self._known[key] = tuple(
+                each for name in fits for each in self._places(name, expected)
+            )
         return self._known[key] + self._places_by_rule(queue, request, context, expected)
-
-    def _fitting_places(
-        self, queue: str, ask: Ask, dropped: frozenset[str], expected: Expected
-    ) -> Iterator[PlaceFacts]:
-        asked = FitRequirements(queue, ask, dropped)
-        for name in self._decider.offers:
-            if name in self._pools and self._decider.find_unasked(asked, name) == ():
-                yield from self._places(name, expected)
 
     def _places_by_rule(
         self, queue: str, request: Request, context: QueueContext, expected: Expected

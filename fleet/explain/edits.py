@@ -308,7 +308,12 @@ def find_config_changes(edits: FleetEdits) -> tuple[ConfigChange, ...]:
         ConfigChange(path=edited.path, before=before, after=after, **edits.entries(edited))
         for entry in edits.found
         for edited in differing(*entry)  # the keys of a replaced entry of a list
-        if not _is_compared_in_pools(edited.path)
+        # The path of an added or removed pool has no key.
+        if edited.path[0] != "pools"
+        or (
+            (key := edited.path[2:])
+            and all(key[: len(each)] != each for each in _COMPARED_IN_POOLS)
+        )
         for before, after in [edits.write(edited)]
     )
 
@@ -336,12 +341,6 @@ def differing(path: Path, before: Any, after: Any) -> Iterator[Edited]:  # noqa:
 
 def _are_sections(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, ConfigSection) for each in value)
-
-
-def _is_compared_in_pools(path: Path) -> bool:
-    key = tuple(path[2:])  # empty if the change adds or removes a pool
-    is_compared = not key or any(key[: len(each)] == each for each in _COMPARED_IN_POOLS)
-    return path[0] == "pools" and is_compared
 
 
 def _shorten(text: str) -> str:

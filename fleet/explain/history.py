@@ -1,36 +1,20 @@
-"""The figures that each run stores, and the recent history of a fleet.
+"""The recent history of a fleet: samples of runs, averaged over time slots of equal length.
 
 A run has a sample before its actions; a run that creates or deletes machines has a second sample
-at its end. Samples are averaged over time slots of equal length. A sample is valid until the next
-sample, but at most `HOLDS` times `cadence`. Time after that is unknown, as are figures that a run
-could not read. Unknown time does not count as zero.
-
-The tallies of a run are counts and costs that are added to the sums of the month, next to the
-ledger.
+at its end. A sample is valid until the next sample, but at most `HOLDS` times `cadence`. Time
+after that is unknown, as are figures that a run could not read. Unknown time does not count as
+zero.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from heapq import nsmallest
-from math import exp, log
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
-from fleet.explain.builds import read_builds
-from fleet.model.facts import Demand, Work, Worker, World
-from fleet.model.history import NANO, MomentFigures, Outcome, RunSample, Tally, TallyKind
+from fleet.model.history import NANO, MomentFigures, Outcome, RunSample
 from fleet.model.plan import Action, Create, Delete, NotKnown, Plan, PoolVerdict
-from fleet.model.prices import find_type
-from fleet.planner.budgets import spending_limits
-from fleet.planner.demand import limits_of
-from fleet.schema.findings import Path
-from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
-from fleet.tagrules.allow import AllowList
-from fleet.tagrules.names import tasks_by_name
-from fleet.words.limits import ROUNDING
+from fleet.schema.model import Fleet, serves_queue
 
 DAYS = 7
 FINE, COARSE = timedelta(minutes=30), timedelta(hours=4)
@@ -141,13 +125,6 @@ class SlotGrid(NamedTuple):
         return self.start + self.length * self.slots
 
 
-def span_of(fleet: Fleet, begin: datetime, now: datetime, *, length: timedelta) -> SlotGrid:
-    """Return the slots from `begin` to `now`. Each slot starts at a multiple of `length`."""
-    start = begin - (begin - _ZERO) % length
-    slots = -((start - now) // length)
-    return SlotGrid(start, length, slots, HOLDS * timedelta(seconds=fleet.cadence))
-
-
 def fold(samples: Sequence[tuple[datetime, MomentFigures]], span: SlotGrid) -> tuple[Slot, ...]:
     """Average samples over each slot. The samples are sorted by time."""
     parts = [*_split_at_slots([at for at, _ in samples], span)]
@@ -228,7 +205,11 @@ def history_of(fleet: Fleet, plan: Plan, samples: Sequence[RunSample]) -> FleetH
         begin = max(begin, samples[0].at)
     is_young = plan.time - begin < YOUNG
     fine, coarse = (YOUNG_FINE, YOUNG_COARSE) if is_young else (FINE, COARSE)
-    spans = [span_of(fleet, begin, plan.time, length=length) for length in (fine, coarse)]
+    spans = []
+    for length in (fine, coarse):
+        start = begin - (begin - _ZERO) % length
+        slots = -((start - plan.time) // length)
+        spans.append(SlotGrid(start, length, slots, HOLDS * timedelta(seconds=fleet.cadence)))
     now = sample_of(fleet, plan)
     # The time after this plan is unknown, even in the last slot.
     times = [*(each.at for each in samples), plan.time]
@@ -252,161 +233,3 @@ _ABSENT = MomentFigures(None, None, None, None, None, None)
 
 
 _ZERO = datetime.min.replace(tzinfo=UTC)
-
-
-POWERFUL, ORDINARY = "powerful", "ordinary"
-FAR_BELOW = 4
-"""A build needs no powerful machine if its peak is less than 1/4 of the machine's memory."""
-_STEP = log(1.1)
-_MOST_WAITING = 1000
-_NANO = 10**9
-_MAX_NAME_LENGTH = 200
-
-
-def bucket_of(seconds: float) -> int:
-    """Return the number of the histogram bucket for a wait. Bucket limits grow by 10%."""
-    return int(log(max(0.0, seconds) + 1) / _STEP)
-
-
-def most_of(bucket: int) -> int:
-    """Return the longest wait in a histogram bucket, in seconds."""
-    return int(exp((bucket + 1) * _STEP) - 1)
-
-
-def _figure_name(path: Iterable[str | int]) -> str:
-    """Return the path of a key of fleet.yaml joined with dots, such as "pools.arm.workers.max"."""
-    return ".".join(map(str, path))
-
-
-def limit_paths(fleet: Fleet) -> frozenset[str]:
-    """Return the keys of fleet.yaml that limit the number or the cost of machines."""
-    found: list[Path] = [("pools", name, "workers", "max") for name in fleet.dynamic_pools]
-    found += [limit.path for limit in spending_limits(fleet)]
-    tickets = {n: each for n, each in fleet.queues.items() if isinstance(each, TicketQueue)}
-    limited = (("tags", fleet.tags), ("queues", tickets))
-    found += [
-        (section, name, "limits", *(() if of == "total" else ("per",)), of)
-        for section, owners in limited
-        for name, owner in owners.items()
-        for of, _ in limits_of(owner.limits)
-    ]
-    return frozenset(map(_figure_name, found))
-
-
-def tallies_of(
-    fleet: Fleet, world: World, plan: Plan, waited: Mapping[str, datetime]
-) -> tuple[Tally, ...]:
-    """Return the counts of this run. `waited` maps requests to the start of their last wait."""
-    month = f"{world.time.astimezone(ZoneInfo(fleet.money.time_zone)):%Y-%m}"
-
-    def tally(kind: TallyKind, name: str = "", *, count: int = 1, nanos: int = 0) -> Tally:
-        return Tally(
-            month=month, kind=kind, name=name[:_MAX_NAME_LENGTH], count=count, nanos=nanos
-        )
-
-    given = {tag for rule in fleet.powerful for tag in rule.ask}
-    found = [tally("run")]
-    found += [tally("bound", path) for path in sorted(_binding_keys(plan) & limit_paths(fleet))]
-    found += [tally("rule", match) for match in sorted(_matching_patterns(fleet, world))]
-    running = _running(world)
-    for key in sorted(waited.keys() & running.keys()):
-        _, work = running[key]
-        if work.started_at is None:
-            found.append(tally("unseen"))
-            continue
-        kind = POWERFUL if given & set(work.required) else ORDINARY
-        wait = bucket_of((work.started_at - waited[key]).total_seconds())
-        found.append(tally("wait", f"{kind} {wait}"))
-    gone = waited.keys() - running.keys() - waiting_of(world, waited).keys()
-    found += [tally("unseen", count=len(gone))] if gone else []
-    found += [tally(kind, package) for kind, package in _peaks(fleet, world, plan, given)]
-    return (*found, *_optimum(plan, tally))
-
-
-def waiting_of(world: World, waited: Mapping[str, datetime]) -> dict[str, datetime]:
-    """Map each waiting request to the start of its wait. Requests of unread queues are kept.
-
-    Only the longest waits are kept if there are too many.
-    """
-    running = _running(world)
-    found: dict[str, datetime] = {}
-    for queue, reading in world.queues.items():
-        if isinstance(reading.demand, Demand):
-            for request in reading.demand.requests:
-                if request.pending_since is not None:
-                    found[f"{queue}/{request.id}"] = request.pending_since
-        else:
-            ours = f"{queue}/"
-            found |= {k: at for k, at in waited.items() if k.startswith(ours) and k not in running}
-    return dict(nsmallest(_MOST_WAITING, found.items(), lambda each: (each[1], each[0])))
-
-
-def _running(world: World) -> dict[str, tuple[Worker, Work]]:
-    """Map each running request to its worker and work."""
-    return {
-        f"{queue}/{worker.running}": (worker, worker.work)
-        for queue, reading in world.queues.items()
-        for worker in (reading.workers if isinstance(reading.workers, tuple) else ())
-        if worker.running and worker.work
-    }
-
-
-def _binding_keys(plan: Plan) -> set[str]:
-    """Return the keys of fleet.yaml whose limits are exceeded or make requests wait."""
-    paths = {path for each in plan.unserved for path in each.paths}
-    paths |= {each.path for each in plan.budgets if each.exceeded and not each.coming}
-    paths |= {e.path for e in plan.limits if e.waiting and e.in_use + e.given >= e.limit}
-    return set(map(_figure_name, paths))
-
-
-def _matching_patterns(fleet: Fleet, world: World) -> set[str]:
-    """Return the patterns of `powerful` that match a waiting or running build."""
-    recording = read_builds([world]) if fleet.powerful else None
-    if recording is None:
-        return set()
-    rules = AllowList(fleet, world.time.date()).count_names(tasks_by_name(recording.used))
-    return {fleet.powerful[index].match for index, found in rules.items() if found}
-
-
-def _peaks(
-    fleet: Fleet, world: World, plan: Plan, given: set[str]
-) -> Iterator[tuple[TallyKind, str]]:
-    """Yield ("powerful", package) per build of known memory peak; if low, also "needless"."""
-    types = {each.worker: (each.pool, each.type) for each in plan.workers}
-    running = _running(world)
-    for queue, demand in world.demands():
-        peaks = {(each.task, each.package): each.memory_mib for each in demand.history}
-        for key, (worker, work) in running.items() if peaks else ():
-            if not work.package or not key.startswith(f"{queue}/"):
-                continue
-            peak = peaks.get((work.task, work.package))
-            if not peak or not given & set(work.required):
-                continue
-            yield "powerful", work.package
-            pool, name = types.get(worker.name, ("", None))
-            declared = fleet.pools.get(pool)
-            if isinstance(declared, Pool) and name:
-                known = find_type(fleet, declared, name)
-                if known and max(peak) * FAR_BELOW < known.memory:
-                    yield "needless", work.package
-
-
-def _optimum(plan: Plan, tally: Callable[..., Tally]) -> Iterator[Tally]:
-    """Yield the cost of new machines, and the lower bound if it is about the same machines.
-
-    If a guard withholds machines, the bound includes them and the cost does not.
-    """
-    best = plan.optimum
-    if best is None or not best.machines:
-        return
-    if best.withheld or best.model is None:
-        yield tally("optimum", "withheld", nanos=_nanos(best.cost))
-        return
-    yield tally("optimum", "planned", nanos=_nanos(best.model))
-    yield tally("optimum", "bound", nanos=_nanos(best.bound))
-    if best.model > best.bound:
-        yield tally("gap", best.because or ROUNDING, nanos=_nanos(best.model - best.bound))
-
-
-def _nanos(amount: Decimal) -> int:
-    return int(amount * _NANO)

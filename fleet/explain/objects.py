@@ -12,7 +12,7 @@ from fleet.explain.request import FIRST_READ, explain_requests
 from fleet.explain.search import Replans
 from fleet.explain.tags import WORDS, enforcement_facts, enforcer_of_limit, list_tags
 from fleet.explain.troubles import list_freeze_ends, list_retries
-from fleet.explain.values import ExplainedReason, Explanation, Matches
+from fleet.explain.values import ExplainedReason, Explanation
 from fleet.model.facts import WorkerFacts, World, market_of
 from fleet.model.orders import FLEET, Hold
 from fleet.model.plan import Plan, PoolVerdict, Reason, WorkerVerdict
@@ -226,7 +226,10 @@ def explain_worker(case: Case, name: str) -> Explanation | None:
     guards = [g for g in plan.guards if g.pool in (None, verdict.pool) and g.result != "passed"]
     held = any(action.worker == name for action in plan.withheld)
     withheld = [ExplainedReason(because=g.because, path=g.path) for g in guards if held]
-    pool, life = case.fleet.pools.get(verdict.pool), _life_of(case, verdict)
+    pool, found = case.fleet.pools.get(verdict.pool), case.inventory.get(verdict.pool)
+    own = pool if isinstance(pool, Pool) else None
+    unit = next((each for each in (found.units if found else ()) if each.name == name), None)
+    life = life_of(case.fleet, own, unit) if unit else MachineLife(case.fleet, own)
     path: Path = ("pools", verdict.pool)
     is_kept = isinstance(pool, Pool) and verdict.verdict == "keep" and not verdict.inactive
     return Explanation(
@@ -247,15 +250,6 @@ def explain_worker(case: Case, name: str) -> Explanation | None:
         if held
         else tuple(_list_worker_steps(plan, verdict)),
     )
-
-
-def _life_of(case: Case, verdict: WorkerVerdict) -> MachineLife:
-    """Return the facts that decide how long the machine of a worker is kept."""
-    declared, found = case.fleet.pools.get(verdict.pool), case.inventory.get(verdict.pool)
-    pool = declared if isinstance(declared, Pool) else None
-    units = (unit for unit in (found.units if found else ()) if unit.name == verdict.worker)
-    unit = next(units, None)
-    return life_of(case.fleet, pool, unit) if unit else MachineLife(case.fleet, pool)
 
 
 def _find_deciding_key(case: Case, verdict: WorkerVerdict, life: MachineLife, path: Path) -> Path:
@@ -374,12 +368,6 @@ _NEXT_FOR_VERDICT = {
     "drain": "once it is idle, a later `fleet apply` deletes it",
     "delete": "the next `fleet apply` disables its worker and deletes its machine",
 }
-
-
-def explain_any(case: Case, name: str) -> Matches:
-    """Return an explanation of each object of any kind that has this name."""
-    found = tuple(each for explain in EXPLAINERS.values() for each in explain(case, name))
-    return Matches(fleet=case.fleet.fleet, name=name, matches=found)
 
 
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z+.-][a-z0-9+.-]*")

@@ -175,7 +175,9 @@ def _find_kind(edits: FleetEdits, edited: Edited) -> Kind | None:
     """Return the kind of an edit if the table has its key, or a section with its key."""
     path, before, after = edited
     pattern = _pattern(path)
-    if pattern == ("queues", _ANY, "url") and not _has_secret(edits.head, path[:2]):
+    found = programs_and_secrets(edits.head) if pattern == ("queues", _ANY, "url") else ()
+    secrets = [at[:2] for at, each in found if isinstance(each, ConfigSection)]
+    if found and path[:2] not in secrets:
         return None
     for length in range(len(path), 0, -1):
         if pattern[:length] in TABLE:
@@ -192,21 +194,17 @@ def _find_permitted(fleet: Fleet, edited: Edited) -> dict[str, Any]:
     pool = fleet.dynamic_pools[name]
     sold = ((kind, market) for kind in find_types(fleet, pool) for market in markets_of(pool))
     prices = [price for each in sold if (price := price_per_hour(fleet, *each)) is not None]
-    bounds = {yaml_key(p): write_value(fleet, p, value_at(fleet, p)) for p in _bounds(fleet, name)}
+    # The keys of budgets and limits that count all machines of the pool
+    tags, vocabulary = offer_of_pool(fleet, name, ()).exclusive, Vocabulary(fleet)
+    paths: list[Path] = [e.path for e in spending_limits(fleet) if e.counts_pool(name, tags)]
+    limited = dict.fromkeys(n for tag in sorted(tags) for n in vocabulary.names_of(tag))
+    paths += [
+        ("tags", n, "limits", *of.split()) for n in limited for of in limits_of(fleet.tags[n])
+    ]
+    bounds = {yaml_key(path): write_value(fleet, path, value_at(fleet, path)) for path in paths}
     if not prices:
         return {"bounds": bounds}
     return {"cost": (edited.after - edited.before) * max(prices), "bounds": bounds}
-
-
-def _bounds(fleet: Fleet, pool: str) -> Iterator[Path]:
-    """Yield the keys of budgets and limits that count all machines of a pool."""
-    tags = offer_of_pool(fleet, pool, ()).exclusive
-    for limit in spending_limits(fleet):
-        if limit.counts_pool(pool, tags):
-            yield limit.path
-    for name in dict.fromkeys(n for tag in sorted(tags) for n in Vocabulary(fleet).names_of(tag)):
-        for of in limits_of(fleet.tags[name]):
-            yield ("tags", name, "limits", *of.split())
 
 
 def _pattern(path: Path) -> tuple[str, ...]:
@@ -276,20 +274,16 @@ def _secrets_and_commands(edits: FleetEdits) -> Iterator[SensitiveEdit]:
             yield _sensitive(edits, edited, "secret-source-changed")
 
 
-def _has_secret(fleet: Fleet, section: Path) -> bool:
-    found = programs_and_secrets(fleet)
-    return any(
-        path[: len(section)] == section for path, each in found if isinstance(each, ConfigSection)
-    )
-
-
 def _patterns(edits: FleetEdits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdit]:
     """Yield rules that match additional builds, or may match some if no build is recorded."""
     for each in reach:
         if each.added or each.is_wider or not each.of:
             path, before, after = (*each.path, "match"), each.before, each.match
             if before and (before == after or each.task != each.task_before):
-                path, (before, after) = each.path, edits.write(_rule(edits, each))
+                about = (each.before, each.task_before)
+                rules = (r for r in edits.base.powerful if (r.match, r.task or "") == about)
+                path, new = each.path, edits.head.powerful[int(each.path[1])]
+                before, after = edits.write(Edited(path, next(rules), new))
             yield SensitiveEdit(
                 kind="pattern-matches-more",
                 path=path,
@@ -300,13 +294,6 @@ def _patterns(edits: FleetEdits, reach: Iterable[RuleReach]) -> Iterator[Sensiti
                 packages=each.added_packages,
                 nameless=each.nameless,
             )
-
-
-def _rule(edits: FleetEdits, reach: RuleReach) -> Edited:
-    """Return the edit of a changed rule, from the replaced rule to the new rule."""
-    about = (reach.before, reach.task_before)
-    old = next(rule for rule in edits.base.powerful if (rule.match, rule.task or "") == about)
-    return Edited(reach.path, old, edits.head.powerful[int(reach.path[1])])
 
 
 def _pools(edits: FleetEdits, base: Plan) -> Iterator[SensitiveEdit]:

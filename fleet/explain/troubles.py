@@ -54,10 +54,12 @@ def find_troubles(plan: Plan) -> Iterator[Trouble]:
         about, fix = f"pool {pool.pool}", f"fleet explain pool {pool.pool}"
         stops = [each.message for each in pool.decisions if each.code in _STOPS]
         stops = [text for text in stops if not any(what in text for what in frozen)]
-        fresh = [text for text in stops if not _is_reported(plan, text)]
+        # A problem that needs an operator may already contain the reason of a stop.
+        known = "\n".join(plan.attention)
+        fresh = [text for text in stops if text.removeprefix(CREATES_NONE) not in known]
         if said := join(*(fresh or stops), pool.failures):
-            known = bool(stops) and not fresh
-            yield Trouble(about=about, said=said, fix=fix, by_order=False, reported=known)
+            is_reported = bool(stops) and not fresh
+            yield Trouble(about=about, said=said, fix=fix, by_order=False, reported=is_reported)
     yield from _find_budgets(plan)
 
 
@@ -76,11 +78,6 @@ def _find_budgets(plan: Plan) -> Iterator[Trouble]:
             fix=f"fleet explain request {first.requests[0]}",
             by_order=False,
         )
-
-
-def _is_reported(plan: Plan, stop: str) -> bool:
-    """Return whether a problem that needs an operator already contains the reason of a stop."""
-    return any(stop.removeprefix(CREATES_NONE) in each for each in plan.attention)
 
 
 def list_freeze_ends(

@@ -1,7 +1,7 @@
 """Render explanations as text: the headline, then facts, reasons and suggestions."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from fleet.explain.request import OutcomeGroup
@@ -25,17 +25,15 @@ from fleet.model.facts import PlaceFacts
 from fleet.report.document import (
     MAX_ROWS,
     Block,
-    Column,
-    ColumnKind,
     Items,
     Line,
     Section,
     Style,
     StyledText,
     Table,
+    TableOf,
     bold,
     line,
-    row,
 )
 from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
@@ -260,11 +258,6 @@ _KINDS: tuple[tuple[Result, str, str, str, Style], ...] = (
     ("unchecked", "not checked", "Not checked", "?", Style.DIM),
     ("ok", "fine", "Works", "+", Style.GREEN),
 )
-_FIGURES = (
-    *(("WAITING", 0), ("LONGEST", 0), ("MEDIAN", 3)),
-    *(("RUNNING", 0), ("WORKERS", 1), ("CONNECTED", 2), ("BUSY", 0)),
-)
-"""Column headings with folding ranks. A narrow terminal moves the highest rank below the row."""
 
 
 def diagnosis_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
@@ -291,21 +284,23 @@ def diagnosis_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
 
 
 def _waits(waits: Sequence[QueueWait]) -> Table:
-    rows = []
-    for wait in waits:
-        seen = wait.machinery
-        counts = (
-            (seen.running, seen.registered, seen.connected, seen.busy) if seen else (None,) * 4
-        )
-        figures = (
-            f"{wait.waiting:,}",
-            _duration(wait.oldest_seconds),
-            _duration(wait.median_seconds),
-            *("-" if count is None else f"{count:,}" for count in counts),
-        )
-        rows.append(row(wait.queue, wait.architecture, *figures))
-    figure_columns = (Column(name, ColumnKind.FIGURE, fold) for name, fold in _FIGURES)
-    return Table((Column("QUEUE", ColumnKind.NAME), Column("ARCHITECTURE"), *figure_columns), rows)
+    """Return the waits as a table. A narrow terminal moves columns with a `fold` below the row."""
+
+    def count(name: str) -> Callable[[QueueWait], str]:
+        return lambda wait: f"{getattr(wait.machinery, name):,}" if wait.machinery else "-"
+
+    return (
+        TableOf(waits)
+        .name("QUEUE", lambda wait: wait.queue)
+        .text("ARCHITECTURE", lambda wait: wait.architecture)
+        .figure("WAITING", lambda wait: f"{wait.waiting:,}")
+        .figure("LONGEST", lambda wait: _duration(wait.oldest_seconds))
+        .figure("MEDIAN", lambda wait: _duration(wait.median_seconds), fold=3)
+        .figure("RUNNING", count("running"))
+        .figure("WORKERS", count("registered"), fold=1)
+        .figure("CONNECTED", count("connected"), fold=2)
+        .figure("BUSY", count("busy"))
+    )
 
 
 def _duration(seconds: int | None) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from fleet.explain.history import ORDINARY, POWERFUL
+from fleet.explain.tallies import ORDINARY, POWERFUL
 from fleet.guard import guard
 from fleet.model.digests import config_digest
 from fleet.model.facts import Charge, Ledger, MachinePayer, Unknown, World

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
-from fleet.explain.history import ORDINARY, POWERFUL, limit_paths, most_of
+from fleet.explain.tallies import ORDINARY, POWERFUL, limit_paths, most_of
 from fleet.model.facts import Charge
 from fleet.model.history import Tally, TallyKind
 from fleet.model.log import LogEntry

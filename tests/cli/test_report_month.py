@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.explain.history import bucket_of
+from fleet.explain.tallies import bucket_of
 from fleet.model.facts import LedgerEntry
 from fleet.model.history import Counted, Tally
 from fleet.model.log import LogEntry

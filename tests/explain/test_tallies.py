@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from fleet.explain.history import bucket_of, limit_paths, most_of, tallies_of, waiting_of
+from fleet.explain.tallies import bucket_of, limit_paths, most_of, tallies_of, waiting_of
 from fleet.model.facts import Unknown, World
 from fleet.model.history import Tally
 from fleet.reconcile import reconcile
