@@ -14,12 +14,7 @@ from pathlib import Path
 
 from hcloud.images import BoundImage
 
-from fleet.clouds.hcloud.images import (
-    HcloudSite,
-    Hetzner,
-    MachineOrder,
-    temporary_machine,
-)
+from fleet.clouds.hcloud.images import HcloudSite, TemporaryMachine
 from fleet.clouds.hcloud.ssh import Ssh
 from fleet.errors import BuildFailed, PublicationRefused, SourceUnreachable
 from fleet.images.checks import check_machine
@@ -74,7 +69,6 @@ class InstanceBuilder:
 
     images: Path
     site: HcloudSite
-    api: Hetzner
     role: Role = run_role
     beside: Path = Path()
     """The folder of fleet.yaml. Paths of playbooks are relative to this folder."""
@@ -97,7 +91,7 @@ class InstanceBuilder:
             try:
                 manifest, snapshot = self._bake(draft)
                 manifest = draft.finish(manifest)
-                self.api.relabel(snapshot, {**(snapshot.labels or {}), "state": "whole"})
+                self.site.api.complete(snapshot)
             except (PublicationRefused, SourceUnreachable, RoleFailed) as error:
                 raise BuildFailed(str(error)) from error
         return manifest, Publication(id=str(snapshot.id), at=snapshot.created, verified=False)
@@ -106,18 +100,17 @@ class InstanceBuilder:
         """Bake on a temporary machine and always delete it. Return manifest and snapshot."""
         site, recipe = self.site, draft.order.recipe
         draft.say("machine")
-        machine = MachineOrder(
+        machine = TemporaryMachine(
+            site=site,
             purpose="build",
-            fleet=site.fleet,
             image=draft.order.image,
             version=draft.order.version,
             architecture=recipe.architecture,
-            location=site.location,
             holder=draft.holder,
             stock_image=_stock_image(recipe),
         )
-        with temporary_machine(self.api, machine, site.entry) as rented:
-            ssh = rented.ssh
+        with machine.rented():
+            ssh = machine.ssh
             draft.say("ready")
             ssh.run(READY, log=draft.log)
             draft.say("role")
@@ -144,17 +137,15 @@ class InstanceBuilder:
             )
             manifest = manifest.altered(tests=(test, *proven))
             draft.say("snapshot")
-            snapshot = self.api.snapshot(rented.server, site.fleet, manifest, manifest.digest)
-            rental = rented.rental(site.provider)
+            snapshot = machine.snapshot(manifest.digest)
+            rental = machine.rental()
         return manifest.altered(rental=rental), snapshot
 
     def _play(self, draft: Draft, ssh: Ssh) -> None:
         """Run the role, or the playbook of a playbook recipe and its test command."""
         recipe, pair = draft.order.recipe, ssh.pair
         # Use the ssh key and the host key of this connection.
-        host = ssh_host(
-            ssh.host, port=ssh.door.port, key=pair.private, known_hosts=pair.known_hosts
-        )
+        host = ssh_host(ssh.host, port=ssh.port, key=pair.private, known_hosts=pair.known_hosts)
         play = partial(self.role, host, log=draft.log, told=partial(draft.say, "role"))
         if isinstance(recipe, ImageRecipe):
             play(role_variables(recipe))

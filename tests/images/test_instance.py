@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
+from fleet.clouds.hcloud.images import HcloudPublisher
 from fleet.errors import BuildFailed
 from fleet.images import folder
 from fleet.images.instance import CLEAN, READY, SYSTEM
@@ -36,8 +36,7 @@ def test_instance_build_has_labelled_snapshot_and_manifest(rig: MachineRig) -> N
 
     rig.build()
 
-    site = HcloudSite("debian-ci", "fsn1")
-    publisher = Pipeline(HcloudPublisher(site, rig.api.token, base_url=rig.api.endpoint))
+    publisher = Pipeline(HcloudPublisher(rig.hetzner.site()))
     (upload,) = publisher.uploads()
     assert (upload.id, upload.whole) == (rig.publication.id, True)
     assert (upload.image, upload.version) == ("trixie", VERSION)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.clouds.hcloud.images import HcloudSite, Hetzner, SshAccess
+from fleet.clouds.hcloud.images import HcloudSite, Hetzner
 from fleet.clouds.hcloud.ssh import KeyPair, Ssh
 from fleet.errors import PublicationRefused, SourceUnreachable
 from fleet.images.instance import CLEAN, SYSTEM, InstanceBuilder
@@ -87,10 +87,9 @@ class MachineRig:
         self.steps: list[BuildStep] = []
         self.role: Callable[[], None] = lambda: None
         self.hetzner = RescueRig(images.parent / "hetzner", api)
-        entry = SshAccess(self._connect, lambda _: None)
-        site = HcloudSite(fleet, "fsn1", "hetzner", entry)
         hetzner = Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None)
-        self.builder = InstanceBuilder(images, site, hetzner, self._run_role, beside)
+        site = HcloudSite(hetzner, fleet, "fsn1", "hetzner", self._connect)
+        self.builder = InstanceBuilder(images, site, self._run_role, beside)
 
     def build(self, *, suite: str = "trixie", **keys: Any) -> None:  # noqa: ANN401 - YAML
         """Build a version."""
