@@ -12,11 +12,10 @@ import json
 import shlex
 import tarfile
 import time
-from base64 import b64encode
+from base64 import encodebytes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from posixpath import dirname
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -27,14 +26,13 @@ from fleet.errors import BuildFailed, FleetError
 from fleet.images import folder
 from fleet.images.checks import open_disk
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
-from fleet.images.packages import LIST_PACKAGES, read_packages
-from fleet.images.programs import last_of
+from fleet.images.packages import read_packages
+from fleet.images.programs import last_of, root_script
 from fleet.images.role import READABLE, find_failure
-from fleet.images.roots import FORGET, kernel_of, packages_of
+from fleet.images.roots import kernel_of, packages_of
 from fleet.images.sources import mirror_suites
 from fleet.model.images import BuildOrder, Manifest, Package, role_variables
 from fleet.queues.http import trusted
-from fleet.schema.pools import ImageRecipe
 from fleet.state.storage import shipped_folder
 
 _TIMEOUT = httpx.Timeout(60, connect=10)
@@ -331,7 +329,6 @@ class _ServerBuild:
 
 
 TASK = "simplesystemimagebuild"
-_ANSIBLE_PACKAGE = "ansible-core"
 _TASK_PACKAGES = ("ca-certificates", "zstd")
 """Packages that the task itself installs: to reach the archive and to pack the initrd.
 
@@ -339,45 +336,18 @@ The script installs all other packages. Debusine writes the task's packages into
 limited to 255 characters. With all packages in the task, Debusine could not record the end of the
 request: it aborted and retried the request although the worker succeeded.
 """
-_LINE_WIDTH = 76
 _ROOT_GIB = 4
 """Size of the root file system. It grows to the size of the disk at the first boot."""
-_SCRIPT = """\
-#!/bin/sh
-# Written by fleet: runs the Ansible role debusine_worker in the root of an image.
-set -eu
-export HOME=/root LC_ALL=C.UTF-8 {readable}
-work=$(mktemp -d)
-base64 --decode >"$work/role.tar" <<'END_OF_ROLE'
-{role}END_OF_ROLE
-tar --extract --file "$work/role.tar" --directory "$work"
-apt-get --quiet update
-DEBIAN_FRONTEND=noninteractive apt-get --yes --quiet --no-install-recommends install \\
-    {wanted}
-ansible-playbook --inventory localhost, --connection local \\
-    --extra-vars {variables} "$work/ansible/worker.yml"
-rm -rf "$work"
-apt-get --yes --quiet purge --autoremove {runner}
-# The task runs mkfs.ext4 in the locale C, which refuses other than ASCII names: a CA has one.
-LC_ALL=C find / -xdev -depth -name '*[! -~]*' -print -delete
-LC_ALL=C sed --in-place '/[^ -~]/d' /etc/ca-certificates.conf
-update-ca-certificates --fresh
-# The task's debefivm-create sets no root password, names the machine and keeps apt's lists.
-usermod --password '*' root
-rm -f /etc/systemd/system/serial-getty@.service.d/autologin.conf
-sed --in-place '/^127[.]0[.]1[.]1 /d' /etc/hosts
-apt-get clean
-mkdir -p {folder}
-{{
-{packages}}} >{listed}
-cd /
-{forget}"""
 LISTED = "/usr/share/fleet/packages.tsv"
 """File with the package list in the image. The server does not know package origins."""
 
 
-def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dict[str, object]:
-    """Return the data of the task. `kernel` is the name of the kernel package."""
+def request_data(order: BuildOrder, mirror: str) -> dict[str, object]:
+    """Return the data of the Debusine task for a build."""
+    recipe = order.debian
+    kernel = kernel_of(recipe.architecture)
+    packages = [each for each in packages_of(recipe.architecture) if each != kernel]
+    script = customization_script(role_variables(recipe), packages)
     return {
         "bootstrap_options": {
             "architecture": recipe.architecture,
@@ -388,7 +358,8 @@ def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dic
             {"mirror": uri, "suite": suite, "components": ["main"]}
             for uri, suite in mirror_suites(recipe.suite, mirror)
         ],
-        "customization_script": script,
+        # Make the scripts of two builds differ, so that a request never looks like a retry.
+        "customization_script": f"{script}# Image {order.image}, version {order.version}.\n",
         "disk_image": {
             "format": "qcow2",
             "kernel_package": kernel,
@@ -397,53 +368,25 @@ def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dic
     }
 
 
-def customization_script(
-    role: bytes, variables: Mapping[str, object], packages: Sequence[str]
-) -> str:
-    """Return the script to run in the image. `role` is a tar archive of the folder `ansible`.
+def customization_script(variables: Mapping[str, object], packages: Sequence[str]) -> str:
+    """Return the script that runs the role in the image, with a reproducible archive of the role.
 
     `packages` are the packages that every image has before the role runs.
     """
-    encoded = b64encode(role).decode()
-    lines = (encoded[at : at + _LINE_WIDTH] + "\n" for at in range(0, len(encoded), _LINE_WIDTH))
-    quoted = shlex.quote(json.dumps(variables, sort_keys=True))
-    return _SCRIPT.format(
-        role="".join(lines),
-        variables=quoted,
-        readable=" ".join(f"{name}={value}" for name, value in READABLE.items()),
-        runner=_ANSIBLE_PACKAGE,
-        wanted=" ".join(sorted({*packages, _ANSIBLE_PACKAGE, "python3-apt"})),
-        packages=LIST_PACKAGES,
-        forget=FORGET,
-        folder=dirname(LISTED),
-        listed=LISTED,
-    )
 
+    def normalize(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        member.uid = member.gid = member.mtime = 0
+        member.uname = member.gname = "root"
+        return None if "__pycache__" in member.name else member
 
-def request_data(order: BuildOrder, mirror: str) -> dict[str, object]:
-    """Return the data of the Debusine task for a build."""
-    architecture = order.debian.architecture
-    kernel = kernel_of(architecture)
-    packages = [each for each in packages_of(architecture) if each != kernel]
-    variables = role_variables(order.debian)
-    script = customization_script(archive_of_the_role(), variables, packages)
-    # Make the scripts of two builds differ, so that a request never looks like a retry.
-    script += f"# Image {order.image}, version {order.version}.\n"
-    return task_data(order.debian, mirror, kernel, script)
-
-
-def archive_of_the_role() -> bytes:
-    """Return a reproducible tar archive of the folder `ansible`, with the role and its play."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        tar.add(shipped_folder("ansible"), "ansible", filter=_normalize)
-    return gzip.compress(archive.getvalue(), mtime=0)
-
-
-def _normalize(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Set owner and time of a file to 0. Return None to leave out the caches of Python."""
-    if "__pycache__" in member.name:
-        return None
-    member.uid = member.gid = member.mtime = 0
-    member.uname = member.gname = "root"
-    return member
+        tar.add(shipped_folder("ansible"), "ansible", filter=normalize)
+    given = {
+        "role": encodebytes(gzip.compress(archive.getvalue(), mtime=0)).decode(),
+        "variables": json.dumps(variables, sort_keys=True),
+        "wanted": " ".join(sorted({*packages, "python3-apt"})),
+    }
+    settings = "".join(f"{name}={shlex.quote(text)}\n" for name, text in given.items())
+    readable = "".join(f"export {name}={value}\n" for name, value in READABLE.items())
+    return f"#!/bin/sh\n# Written by fleet.\n{settings}{readable}{root_script('customize')}"

@@ -20,45 +20,14 @@ from fleet.errors import BuildFailed, PublicationRefused, SourceUnreachable
 from fleet.images.checks import check_machine
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.jobs import judge, prove_on
-from fleet.images.packages import LIST_INSTALLED, read_packages
+from fleet.images.packages import read_packages
+from fleet.images.programs import root_script
 from fleet.images.role import RoleFailed, run_role, ssh_host, why_not
-from fleet.images.roots import FORGET
 from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_variables
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
 """Suite to the Hetzner image from which a build starts. Hetzner has no image of sid."""
-READY = """set -e
-export DEBIAN_FRONTEND=noninteractive
-if command -v cloud-init >/dev/null; then cloud-init status --wait >/dev/null || true; fi
-if command -v apt-get >/dev/null; then
-apt-get -q -y update
-apt-get -q -y -o Dpkg::Options::=--force-confold dist-upgrade
-apt-get -q -y --no-install-recommends install python3 python3-apt python3-debian ca-certificates
-else
-dnf -q -y upgrade
-dnf -q -y install python3
-dnf -q -y install python3-libdnf5 || dnf -q -y install python3-dnf
-fi
-"""
-"""Script that installs pending updates and Ansible's requirements on a machine."""
-CLEAN = f"""set -e
-export DEBIAN_FRONTEND=noninteractive
-if command -v apt-get >/dev/null; then
-apt-get -q -y --purge autoremove
-apt-get clean
-else
-dnf -q clean all
-fi
-if command -v cloud-init >/dev/null; then cloud-init clean --logs --seed; fi
-[ -L /etc/resolv.conf ] || : > /etc/resolv.conf
-usermod --password '*' root
-cd /
-{FORGET}sync
-"""
-"""Script that removes the identity, credentials and logs of a machine."""
-SYSTEM = '. /etc/os-release; echo "$ID-$VERSION_ID"'
-"""Script that prints the operating system of a machine, such as fedora-43."""
 Role = Callable[..., object]
 """Function with the parameters of `run_role`."""
 
@@ -112,12 +81,12 @@ class InstanceBuilder:
         with machine.rented():
             ssh = machine.ssh
             draft.say("ready")
-            ssh.run(READY, log=draft.log)
+            ssh.run(root_script("prepare_machine"), log=draft.log)
             draft.say("role")
             self._play(draft, ssh)
             draft.say("packages")
-            packages = read_packages(ssh.run(LIST_INSTALLED).splitlines())
-            system = ssh.run(SYSTEM).strip()
+            packages = read_packages(ssh.run(root_script("list_packages")).splitlines())
+            system = ssh.run(root_script("print_system")).strip()
             manifest = manifest_of(draft.order, "instance", packages, system)
             proven: tuple[Test, ...] = ()
             if isinstance(recipe, ImageRecipe):
@@ -126,7 +95,7 @@ class InstanceBuilder:
                 proven = (judge(draft.order.image, recipe, manifest.worker, prove),)
                 _require_none(proven[0].problems)
             draft.say("clean")
-            ssh.run(CLEAN, log=draft.log)
+            ssh.run(root_script("clean_machine"), log=draft.log)
             draft.say("test")
             began = time.monotonic()
             _require_none(check_machine(ssh, recipe))

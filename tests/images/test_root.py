@@ -12,7 +12,6 @@ from fleet.images import disk
 from fleet.images.checks import open_disk
 from fleet.images.disk import explain_no_disk
 from fleet.images.programs import explain_no_namespaces, isolated
-from fleet.images.roots import FORGET
 from tests.builders.sentences import tells
 
 SCRIPT = Path(disk.__file__).with_name("bake.sh")
@@ -48,7 +47,6 @@ def bake(root: Path, step: str, result: str) -> "subprocess.CompletedProcess[str
             "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
             "work": str(work),
             **ids,
-            "FORGET": FORGET,
             "SOURCE_DATE_EPOCH": "1795252270",
             "MTOOLS_SKIP_CHECK": "1",
             "BOOT_MIB": "34",
