@@ -156,7 +156,7 @@ def test_unbootable_root_is_refused(tmp_path: Path, there: tuple[str, ...], lack
     assert tells(done.stderr, "root", lacks)
 
 
-@pytest.mark.parametrize("architecture", (*BOOTABLE_ARCHITECTURES, "s390x"))
+@pytest.mark.parametrize("architecture", [*BOOTABLE_ARCHITECTURES, "s390x"])
 def test_disk_can_be_built_for_each_architecture_that_validates(architecture: str) -> None:
     refused = explain_no_disk(architecture).startswith(f"no disk for {architecture}")
 
