@@ -81,7 +81,7 @@ def prove(recipe: ImageRecipe, root: Path, log: Path, tell: Tell) -> Test:
     able = {"vhost-vsock"} if _VSOCK.exists() else set[str]()
     with suppress(FleetError):  # without QEMU, no virtual machine runs
         able |= {"kvm"} if Path("/dev/kvm").exists() and choose_accelerator() == "kvm" else set()
-    return _Jobs(Here(), recipe, "this computer", able, str(root), log, tell).run()
+    return _JobRun(Here(), recipe, "this computer", able, str(root), log, tell).run()
 
 
 def prove_on(machine: RootShell, recipe: ImageRecipe, log: Path, tell: Tell) -> Test:
@@ -89,7 +89,7 @@ def prove_on(machine: RootShell, recipe: ImageRecipe, log: Path, tell: Tell) -> 
     able = {*machine.run(root_script("list_devices")).split()}
     top = machine.run(root_script("copy_root")).strip()
     try:
-        return _Jobs(machine, recipe, "the machine", able, f"{top}/root", log, tell).run()
+        return _JobRun(machine, recipe, "the machine", able, f"{top}/root", log, tell).run()
     finally:
         machine.run(f"rm -rf --one-file-system {quote(top)}")
 
@@ -151,7 +151,7 @@ _BRIDGE = "ip link add b0 type bridge && ip link add v0 type veth peer name v1"
 _ENTER = ("--mount", "--propagation=private", "--pid", "--fork", "--kill-child=KILL")
 
 
-class _Jobs:
+class _JobRun:
     """The test jobs of a recipe in a copied root file system.
 
     The devices in `able` are necessary for virtual machines on a computer with this name.
