@@ -1,18 +1,21 @@
-"""Render the result of an apply per pool, its failures, and the next steps."""
+"""Render the result of a run, with its failures and next steps, and the log of past runs."""
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from pydantic import ValidationError
 
 from fleet.model.history import Outcome, StackOutcome
+from fleet.model.log import LogEntry
 from fleet.model.plan import Plan
 from fleet.report.document import Line, Style, StyledText, bold, line, yellow
 from fleet.report.status import CHANGE_MARKS
 from fleet.schema.findings import some_of
 from fleet.words import figures as words
+from fleet.words.runs import add_code
 
 _STYLES = {
     "applied": Style.GREEN,
@@ -233,3 +236,51 @@ class Progress:
         )
         bar = "#" * filled + "." * (_WIDTH - filled)
         return f"[{bar}] {done} of {planned} steps; {', '.join(pools) or 'recording'}"
+
+
+_LOG_STYLES = {"done": Style.GREEN, "failed": Style.RED, "killed": Style.RED, "partly": Style.RED}
+_SHOWN_COMMIT = 12
+
+
+def log_to_lines(entries: Sequence[LogEntry], currency: str, earlier: int) -> Iterator[Line]:
+    """Yield entries in order; before the entries of a run, yield a line with the run's user.
+
+    `earlier` is the number of older entries that are not shown.
+    """
+    if earlier:
+        entry = "entry" if earlier == 1 else "entries"
+        yield line(StyledText(f"… {earlier:,} earlier {entry}", Style.DIM))
+    for _, group in groupby(entries, key=lambda each: (each.run, each.origin)):
+        yield from _group(list(group), currency)
+    if not (entries or earlier):
+        yield line("nothing in the log")
+
+
+def _group(entries: Sequence[LogEntry], currency: str) -> Iterator[Line]:
+    first = entries[0]
+    origin = first.origin
+    who = origin.by + (f" at {origin.host}" if origin.host else "")
+    where = [who or "unknown"]
+    where += [f"commit {origin.commit[:_SHOWN_COMMIT]}"] if origin.commit else []
+    where += [origin.job or origin.pipeline] if origin.pipeline else []
+    what = f"run {first.run}" if first.run else f"{first.kind} outside of a run"
+    yield line(StyledText(what, Style.BOLD), f" by {', '.join(where)}")
+    for entry in entries:
+        yield _entry(entry, currency)
+
+
+def _entry(entry: LogEntry, currency: str) -> Line:
+    named = " ".join(filter(None, (entry.machine, f"({entry.pool})" if entry.pool else "")))
+    parts: list[str | StyledText] = [
+        f"  {entry.at:%Y-%m-%dT%H:%M:%SZ} ",
+        StyledText(entry.kind, Style.BOLD),
+    ]
+    parts += [f" {named}"] if named else []
+    if entry.outcome:
+        parts += [": ", StyledText(entry.outcome, _LOG_STYLES.get(entry.outcome, Style.YELLOW))]
+    more = [f"{entry.cost:+f} {currency}/h"] if entry.cost else []
+    more += [add_code(entry.because, entry.reason)]
+    more += [f"plan {words.short(entry.plan)}"] if entry.plan and entry.kind == "run" else []
+    more += [f"{key} {value}" for key, value in entry.details.items()]
+    said = "; ".join(filter(None, more))
+    return line(*parts, f"; {said}" if said else "")
