@@ -285,20 +285,23 @@ def diagnosis_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
 
 
 def _waits(waits: Sequence[QueueWait]) -> Table:
-    def count(figure: str) -> Callable[[QueueWait], str]:
-        return lambda each: f"{getattr(each.machinery, figure):,}" if each.machinery else "-"
+    def write(count: int | None) -> str:
+        return "-" if count is None else f"{count:,}"
+
+    def figure(name: str) -> Callable[[QueueWait], str]:
+        return lambda each: write(getattr(each.machinery, name, None))
 
     return (
         TableOf(waits)
         .name("QUEUE", lambda each: each.queue)
         .text("ARCHITECTURE", lambda each: each.architecture)
-        .figure("WAITING", lambda each: f"{each.waiting:,}")
+        .figure("WAITING", lambda each: write(each.waiting))
         .figure("LONGEST", lambda each: _duration(each.oldest_seconds))
         .figure("MEDIAN", lambda each: _duration(each.median_seconds), 3)
-        .figure("RUNNING", count("running"))
-        .figure("WORKERS", count("registered"), 1)
-        .figure("CONNECTED", count("connected"), 2)
-        .figure("BUSY", count("busy"))
+        .figure("RUNNING", figure("running"))
+        .figure("WORKERS", figure("registered"), 1)
+        .figure("CONNECTED", figure("connected"), 2)
+        .figure("BUSY", figure("busy"))
     )
 
 
