@@ -53,6 +53,7 @@ CHECKS = (
     pools.target_wait_below_boot,
     queues.token_in_clear,
     queues.two_queues_give_work,
+    machines.unknown_architecture,
     machines.unknown_currency,
     machines.unknown_image,
     machines.unknown_machine_type,

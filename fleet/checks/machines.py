@@ -310,6 +310,21 @@ def unknown_suite(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
+BOOTABLE_ARCHITECTURES = ("amd64", "arm64", "riscv64")
+"""Debian architectures of the disks that fleet builds: all of them boot by UEFI."""
+
+
+def unknown_architecture(fleet: Fleet) -> Iterator[Finding]:
+    """Require that fleet can build a disk of an image's architecture."""
+    for name, image in fleet.recipes.items():
+        if image.architecture not in BOOTABLE_ARCHITECTURES:
+            yield wrong(
+                f"fleet cannot build images for {image.architecture}",
+                ("images", name, "architecture"),
+                hint=did_you_mean(image.architecture, BOOTABLE_ARCHITECTURES),
+            )
+
+
 _WITHOUT = {"bookworm": "bookworm-backports"}
 
 

@@ -12,9 +12,14 @@ from fleet.apply.policies import FOLDER, find_failures, find_policies, run_polic
 from fleet.cli.arguments import Parser, add_base, add_file, add_world, flag, option
 from fleet.errors import Confined, FleetError, WrongUsage, add_extra
 from fleet.ports import Console
-from fleet.report.findings import to_gitlab, to_json, to_text
+from fleet.report.findings import (
+    policies_to_junit,
+    policies_to_summary,
+    to_gitlab,
+    to_json,
+    to_text,
+)
 from fleet.report.json import plan_to_json
-from fleet.report.policies import policies_to_junit, policies_to_summary
 from fleet.report.terminal import WIDTH
 from fleet.schema.findings import in_order
 from fleet.state.confined import is_untrusted

@@ -26,8 +26,7 @@ from fleet.explain.request import by_outcome, explain_every
 from fleet.explain.values import Matches
 from fleet.model.facts import Unknown
 from fleet.ports import Console
-from fleet.report.answers import every_blocks, explanation_blocks, matches_blocks
-from fleet.report.gains import gains_blocks
+from fleet.report.answers import every_blocks, explanation_blocks, gains_blocks, matches_blocks
 from fleet.report.terminal import shown
 from fleet.schema.findings import nearest, some_of
 from fleet.words import figures as words

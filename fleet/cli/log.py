@@ -20,7 +20,7 @@ from fleet.clock import utc_now
 from fleet.errors import WrongUsage
 from fleet.model.log import KEPT, Chain, LogEntry, find_breaks, has_mark, read_mark
 from fleet.ports import Console
-from fleet.report.log import log_to_lines
+from fleet.report.outcome import log_to_lines
 from fleet.report.terminal import text_for
 from fleet.state.store import store_of
 

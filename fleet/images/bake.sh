@@ -11,7 +11,8 @@
 set -eu
 umask 022
 root=$work/root
-listed=usr/share/fleet/packages.tsv
+shared=${0%/*}/root.sh
+. "$shared"
 resolver=run/systemd/resolve/stub-resolv.conf
 
 main() {
@@ -31,8 +32,9 @@ run_role() {
     shift 2
     furnish
     "$@"
-    mkdir -p "$root/${listed%/*}"
-    chroot "$root" sh -c "$LIST_PACKAGES" >"$root/$listed"
+    mkdir -p "$root${listed%/*}"
+    chroot "$root" sh -euc "$(cat "$shared")
+list_packages" >"$root$listed"
     unfurnish
     pack "$packed"
 }
@@ -41,7 +43,7 @@ write_disk() {
     raw=$2
     unpack "$1"
     clean
-    cat "$root/$listed"
+    cat "$root$listed"
     # Ext4 needs 4 KiB per file and folder, and some percent for its own tables.
     kib=$(($(du -sk "$root" | cut -f 1) + 4 * $(find "$root" | wc -l)))
     root_mib=$((kib * 105 / 100 / 1024 + 1 + FREE_MIB))
@@ -141,7 +143,7 @@ unfurnish() {
 clean() {
     (
         cd "$root"
-        eval "$FORGET"
+        forget
         for each in dev run tmp var/tmp var/cache/apt; do
             test ! -d $each || find $each -mindepth 1 -delete
         done

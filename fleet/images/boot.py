@@ -25,7 +25,7 @@ from fleet.apply.config import read_seconds
 from fleet.apply.wire import registries_of
 from fleet.clock import utc_now
 from fleet.errors import FleetError, WorkerBusy, WrongUsage
-from fleet.images.fake_debusine import Proxy, Stage, WorkerServer
+from fleet.images.fake_debusine import Stage, WorkerServer
 from fleet.images.folder import CONSOLE, QCOW2
 from fleet.images.programs import last_line, need, run_on
 from fleet.model.images import Manifest, Test
@@ -314,7 +314,7 @@ def _server(
     )
     token = registry.enrol(enrolment)
     try:
-        yield Proxy(token, queue.url), Stage.ENDED
+        yield WorkerServer(token, queue.url), Stage.ENDED
     finally:
         _release(registry, name)
 

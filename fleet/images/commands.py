@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
@@ -23,7 +23,6 @@ from fleet.apply.timer import Signals
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import (
     Parser,
-    Verbs,
     add_json,
     add_verb,
     add_verbs,
@@ -43,7 +42,7 @@ from fleet.errors import (
 )
 from fleet.images import promote, prune
 from fleet.images import report as text
-from fleet.images.checks import OpenDiskImage, check_root, open_disk, workplace
+from fleet.images.checks import check_root, open_disk, workplace
 from fleet.images.disk import Differences, DiskBuilder
 from fleet.images.due import News, find_due, find_updates, latest_built, sources_of
 from fleet.images.folder import (
@@ -116,156 +115,135 @@ _NO_TAGS = (
 )
 
 
+_OPTIONS = (
+    ("show build test publish promote rollback", "image", "", "name of the image in fleet.yaml"),
+    ("prune", "image", "NAME", "the image (default: all)"),
+    ("show test publish", "version", "VERSION", "the version, as in 20261121T203000Z"),
+    ("promote", "version", "VERSION", "the version (default: the newest that passed its test)"),
+    (
+        *("build", "--at", "PLACE"),
+        (
+            "where to build: a provider (a snapshot, on a temporary machine) or a Debusine queue "
+            "(a disk, by its image task); default: this computer"
+        ),
+    ),
+    (
+        *("build", "--mirror", "URL"),
+        (
+            "Debian archive to build from, instead of the recipe's (default: FLEET_MIRROR); also "
+            "the APT source of the image"
+        ),
+    ),
+    (
+        *("build", "--snapshot", ""),
+        "accept expired package lists, for an archive that is a snapshot",
+    ),
+    ("build", "--raw", "", "keep the uncompressed disk too, as disk.raw"),
+    (
+        *("build", "--check-reproducible", ""),
+        "build a second time from scratch, and show which files differ and why",
+    ),
+    ("build", "--on", "QUEUE", "like --at QUEUE, even if a provider has the same name"),
+    (
+        *("build", "--workspace", "[SCOPE/]NAME"),
+        (
+            "at a queue: the workspace of the work request (default: the server's default, in the "
+            "queue's first scope)"
+        ),
+    ),
+    ("test", "--offline", "", "only inspect the disk; run no jobs, so that no tag is proven"),
+    (
+        *("test", "--boot", ""),
+        "also boot it under QEMU until its worker registers and requests work at a test server",
+    ),
+    (
+        *("test", "--queue", "NAME"),
+        "with --boot: register at this queue instead, and run one of its work requests",
+    ),
+    ("test", "--limit", "DURATION", "with --boot: time limit of the worker (default: 10m)"),
+    (
+        *("publish", "--to", "PLACE..."),
+        (
+            "a provider of fleet.yaml, or a URL as in file:///srv/images or s3://BUCKET/PREFIX "
+            "(default: images.NAME.publish); may be repeated"
+        ),
+    ),
+    (
+        *("publish", "--clean", ""),
+        "publish nothing; remove unfinished uploads that are over six hours old",
+    ),
+    (
+        *("promote", "--candidate", "SHARE"),
+        (
+            "boot it on this share of each pool's workers, for example 20%% (at least one); the "
+            "others keep the current version"
+        ),
+    ),
+    (
+        *("promote rollback", "--dry-run", ""),
+        "show promoted versions and replaced machines without changing them",
+    ),
+    (
+        *("prune", "--plan", "FILE..."),
+        "keep the versions that a plan saved in FILE uses; may be repeated",
+    ),
+    (
+        *("prune", "--forgotten", "ID..."),
+        "also delete this upload, which belongs to no known version; may be repeated",
+    ),
+    ("prune", "--dry-run", "", "list the versions without deleting them"),
+    (
+        *("due", "--gitlab-child-pipeline", "FILE"),
+        "also write a GitLab child pipeline to FILE, with one job per image",
+    ),
+    (
+        *("due", "--gitlab-job", "FILE"),
+        "YAML with further keys of those jobs: image, tags, before_script",
+    ),
+)
+"""Verbs, name, metavar and help of each option. Dots in the metavar: it may be repeated."""
+
+
 def arguments(parser: Parser) -> None:
     """Declare the arguments of `fleet image`."""
     actions = add_verbs(parser)
-    add_json(add_verb(actions, "list", "list images and their versions: state, age, where", _list))
-    show_ = add_verb(actions, "show", "show the versions of an image in full", _show)
-    build = add_verb(actions, "build", "build a new version of an image", _build)
-    test = add_verb(
-        actions, "test", "check a built image, run its jobs, and boot it with --boot", _test
-    )
-    publish = add_verb(actions, "publish", "upload a version to providers and stores", _publish)
-    promote_ = add_verb(
-        actions, "promote", "make a tested version the current one, or the candidate", _promote
-    )
-    rollback = add_verb(
-        actions,
-        "rollback",
-        "undo the latest promotion: the candidate's, else the current version's",
-        _rollback,
-    )
-    for each in (show_, build, test, publish, promote_, rollback):
-        each.add_argument("image", metavar="NAME", help="name of the image in fleet.yaml")
-    for each in (show_, test, publish):
-        _version(each, "the version, as in 20261121T203000Z")
-    _version(promote_, "the version (default: the newest that passed its test)")
-    _add_build_options(build)
-    _add_test_options(test)
-    repeated(
-        publish,
-        "--to",
-        "PLACE",
-        "a provider of fleet.yaml, or a URL as in file:///srv/images or s3://BUCKET/PREFIX "
-        "(default: images.NAME.publish); may be repeated",
-    )
-    flag(
-        publish,
-        "--clean",
-        "publish nothing; remove unfinished uploads that are over six hours old",
-    )
-    option(
-        promote_,
-        "--candidate",
-        "SHARE",
-        "boot it on this share of each pool's workers, for example 20%% (at least one); the "
-        "others keep the current version",
-        kind=_share,
-    )
-    for each in (promote_, rollback):
-        flag(
-            each, "--dry-run", "show promoted versions and replaced machines without changing them"
+    verbs = {
+        name: add_verb(actions, name, help_text, run)
+        for name, run, help_text in (
+            ("list", _list, "list images and their versions: state, age, where"),
+            ("show", _show, "show the versions of an image in full"),
+            ("build", _build, "build a new version of an image"),
+            ("test", _test, "check a built image, run its jobs, and boot it with --boot"),
+            ("publish", _publish, "upload a version to providers and stores"),
+            ("promote", _promote, "make a tested version the current one, or the candidate"),
+            (
+                *("rollback", _rollback),
+                "undo the latest promotion: the candidate's, else the current version's",
+            ),
+            ("prune", _prune, "delete versions that no machine, pool, plan or approval uses"),
+            ("due", _due, "list the images that need a build, and why"),
         )
-    for each in (show_, build, test, publish, promote_, rollback):
-        add_json(each)
-    _add_prune(actions)
-    _add_due(actions)
-
-
-def _version(parser: Parser, help_text: str) -> None:
-    parser.add_argument("version", nargs="?", metavar="VERSION", help=help_text)
-
-
-def _add_build_options(build: Parser) -> None:
-    option(
-        build,
-        "--at",
-        "PLACE",
-        "where to build: a provider (a snapshot, on a temporary machine) or a Debusine queue (a "
-        "disk, by its image task); default: this computer",
-    )
-    option(
-        build,
-        "--mirror",
-        "URL",
-        "Debian archive to build from, instead of the recipe's (default: FLEET_MIRROR); also the "
-        "APT source of the image",
-    )
-    flag(build, "--snapshot", "accept expired package lists, for an archive that is a snapshot")
-    flag(build, "--raw", "keep the uncompressed disk too, as disk.raw")
-    flag(
-        build,
-        "--check-reproducible",
-        "build a second time from scratch, and show which files differ and why",
-    )
-    option(build, "--on", "QUEUE", "like --at QUEUE, even if a provider has the same name")
-    option(
-        build,
-        "--workspace",
-        "[SCOPE/]NAME",
-        "at a queue: the workspace of the work request (default: the server's default, in the "
-        "queue's first scope)",
-    )
-
-
-def _add_test_options(test: Parser) -> None:
-    flag(test, "--offline", "only inspect the disk; run no jobs, so that no tag is proven")
-    flag(
-        test,
-        "--boot",
-        "also boot it under QEMU until its worker registers and requests work at a test server",
-    )
-    option(
-        test,
-        "--queue",
-        "NAME",
-        "with --boot: register at this queue instead, and run one of its work requests",
-    )
-    limit = "with --boot: time limit of the worker (default: 10m)"
-    option(test, "--limit", "DURATION", limit, default="10m")
-    test.add_argument(
+    }
+    for names, name, metavar, help_text in _OPTIONS:
+        for each in map(verbs.__getitem__, names.split()):
+            if name in ("image", "version"):
+                number = "?" if metavar else None
+                each.add_argument(name, nargs=number, metavar=metavar or "NAME", help=help_text)
+            elif metavar.endswith("..."):
+                repeated(each, name, metavar.removesuffix("..."), help_text)
+            elif metavar:
+                option(each, name, metavar, help_text, kind=_KINDS.get(name, str))
+            else:
+                flag(each, name, help_text)
+    verbs["test"].set_defaults(limit="10m")
+    verbs["test"].add_argument(
         "--accelerator",
         choices=["auto", "kvm", "tcg"],
         default="auto",
         help="with --boot: kvm, tcg (works without KVM), or auto (kvm if available)",
     )
-
-
-def _add_prune(actions: Verbs) -> None:
-    help_text = "delete versions that no machine, pool, plan or approval uses"
-    prune_ = add_verb(actions, "prune", help_text, _prune)
-    prune_.add_argument("image", nargs="?", metavar="NAME", help="the image (default: all)")
-    repeated(
-        prune_,
-        "--plan",
-        "FILE",
-        "keep the versions that a plan saved in FILE uses; may be repeated",
-    )
-    repeated(
-        prune_,
-        "--forgotten",
-        "ID",
-        "also delete this upload, which belongs to no known version; may be repeated",
-    )
-    flag(prune_, "--dry-run", "list the versions without deleting them")
-    add_json(prune_)
-
-
-def _add_due(actions: Verbs) -> None:
-    due = add_verb(actions, "due", "list the images that need a build, and why", _due)
-    option(
-        due,
-        "--gitlab-child-pipeline",
-        "FILE",
-        "also write a GitLab child pipeline to FILE, with one job per image",
-    )
-    option(
-        due,
-        "--gitlab-job",
-        "FILE",
-        "YAML with further keys of those jobs: image, tags, before_script",
-    )
-    add_json(due)
+    for each in verbs.values():
+        add_json(each)
 
 
 def _share(text: str) -> int:
@@ -273,6 +251,10 @@ def _share(text: str) -> int:
     if not (number.isdecimal() and 1 <= int(number) <= _ALL):
         raise argparse.ArgumentTypeError(f"expected a share from 1% to 100%, not {text}")
     return int(number)
+
+
+_KINDS: dict[str, Callable[[str], object]] = {"--candidate": _share}
+"""Option to the function that parses its value."""
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
@@ -355,20 +337,17 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
     moves = decide(config.fleet, known, utc_now())
     world = observe_with_progress(config, sources, console)
     if not args.dry_run:
-        entries = [
-            order_entry(
-                args.action,
-                utc_now(),
-                outcome="done",
-                details={
-                    "image": move.now.image,
-                    "version": move.now.version,
-                    "was": move.was.state if move.was else "",
-                    "now": move.now.state,
-                },
-            )
+        details = (
+            {
+                "image": move.now.image,
+                "version": move.now.version,
+                "was": move.was.state if move.was else "",
+                "now": move.now.state,
+            }
             for move in moves
-        ]
+        )
+        entry = partial(order_entry, args.action, utc_now(), outcome="done")
+        entries = [entry(details=each) for each in details]
         sources.store.move_image_versions(moves, entries)
     promotion = promote.foresee(priced(config, world).fleet, world, moves, done=not args.dry_run)
     show(args, console, promotion, text.promotion_to_lines(promotion), piped=None)
@@ -422,7 +401,13 @@ def _build(args: argparse.Namespace, console: Console) -> int:
         args.at, args.on = None, args.at
     builder = _open_builder(fleet, args, storage)
     builder.check_ready(order)  # a version that never began must not stay in the list as failed
-    bake = partial(builder.build, order, partial(_show_step, order, console))
+
+    def show_step(step: BuildStep) -> None:
+        # At a terminal the steps are a status line.
+        say = console.progress if console.watched else console.note
+        say(f"{order.image} {order.version}: {text.step_to_text(step)}")
+
+    bake = partial(builder.build, order, show_step)
     with Signals().heard():
         manifest, made = remember_build(order, store, clock, bake)
         if isinstance(made, Publication):
@@ -465,12 +450,6 @@ def _open_builder(
         raw=args.raw,
         check=args.check_reproducible,
     )
-
-
-def _show_step(order: BuildOrder, console: Console, step: BuildStep) -> None:
-    """Show a step of a build: as a status line at a terminal, or else as a message."""
-    show_step = console.progress if console.watched else console.note
-    show_step(f"{order.image} {order.version}: {text.step_to_text(step)}")
 
 
 def _commit(folder: Path) -> str:
@@ -534,7 +513,7 @@ def _test(args: argparse.Namespace, console: Console) -> int:
     promote.find_version(store.image_versions(), args.image, version)
     with needing("images", "testing an image", FleetError):
         from fleet.images.boot import boot_version
-        from fleet.images.jobs import LOG, judge, prove
+        from fleet.images.jobs import LOG
 
     notes = list[str]()
     if recipe_digest(recipe) != manifest.recipe_digest:
@@ -544,20 +523,9 @@ def _test(args: argparse.Namespace, console: Console) -> int:
         )
     if said := describe_old_worker(manifest.image, manifest.worker):
         notes.append(f"{said} (docs/how-to/bake-an-image.md)")
-    path = _verify_disk(folder, manifest)
-    console.progress(f"reading {path}")
-    # The handler removes the copy of the root if a service manager stops this process.
-    with Signals().heard(), workplace(folder.parent) as root, open_disk(path) as disk:
-        disk.copy(root)
-        tests = [_check(disk, root, recipe, console)]
-        if isinstance(recipe, ImageRecipe) and not (tests[0].problems or args.offline):
-            console.progress(f"running jobs in {path}")
-            run = partial(prove, recipe, root, folder / LOG, console.note)
-            test = judge(args.image, recipe, manifest.worker, run)
-            tests.append(test)
-            notes += _unproven(args.image, test)
-    fails = any(test.problems for test in tests)
-    if args.boot and fails:
+    tests, unproven = _test_disk(recipe, folder, manifest, console, offline=args.offline)
+    notes += unproven
+    if args.boot and any(test.problems for test in tests):
         notes.append("not booted: fix the problems first")
     elif args.boot:
         test = boot_version(fleet, args, folder, manifest, console)
@@ -580,40 +548,44 @@ def _test(args: argparse.Namespace, console: Console) -> int:
     return 0 if tested.passed else 1
 
 
-def _unproven(image: str, test: Test) -> Iterator[str]:
-    """Yield notes about jobs that this computer could not run."""
-    if test.nothing_run:
-        yield (
-            f"no job was run: {test.nothing_run}; test it where one can be, or write the tags of "
-            f"its worker into images.{image}.provides"
-        )
-        return
-    for job in test.jobs:
-        if job.unproven:
-            yield f"{job.name} is unproven: {job.unproven}"
-
-
-def _check(disk: OpenDiskImage, root: Path, recipe: Recipe, console: Console) -> Test:
-    """Check a disk and the copy of its root without booting it."""
-    at, began = utc_now(), time.monotonic()
-    console.progress("checking the disk")
-    problems = (*disk.problems(), *check_root(root, recipe))
-    seconds = round(time.monotonic() - began, 1)
-    return Test(kind="offline", at=at, seconds=seconds, problems=problems)
-
-
-def _verify_disk(folder: Path, manifest: Manifest) -> Path:
-    """Return the path of an image version's disk; raises FileUnreadable if it was changed."""
+def _test_disk(
+    recipe: Recipe, folder: Path, manifest: Manifest, console: Console, *, offline: bool
+) -> tuple[list[Test], list[str]]:
+    """Check the disk of a version, and run its jobs; return the tests, and notes about them."""
     if QCOW2 not in manifest.files:
-        build = f"fleet image build {manifest.image} --at PROVIDER"
-        instead = f"`{build}` builds one and tests it there"
+        build = f"`fleet image build {manifest.image} --at PROVIDER`"
+        instead = f"{build} builds one and tests it there"
         if manifest.tests:
             instead = "it was tested at the end of its build"
         raise FleetError(
             f"{folder}: this version has no disk here (built by {manifest.way}); {instead}"
         )
+    from fleet.images.jobs import LOG, judge, prove
+
     verify(folder, manifest, [QCOW2])
-    return folder / QCOW2
+    path = folder / QCOW2
+    console.progress(f"reading {path}")
+    # The handler removes the copy of the root if a service manager stops this process.
+    with Signals().heard(), workplace(folder.parent) as root, open_disk(path) as disk:
+        disk.copy(root)
+        at, began = utc_now(), time.monotonic()
+        console.progress("checking the disk")
+        problems = (*disk.problems(), *check_root(root, recipe))
+        seconds = round(time.monotonic() - began, 1)
+        checked = Test(kind="offline", at=at, seconds=seconds, problems=problems)
+        if problems or offline or not isinstance(recipe, ImageRecipe):
+            return [checked], []
+        console.progress(f"running jobs in {path}")
+        run = partial(prove, recipe, root, folder / LOG, console.note)
+        test = judge(manifest.image, recipe, manifest.worker, run)
+    if test.nothing_run:
+        note = (
+            f"no job was run: {test.nothing_run}; test it where one can be, or write the tags of "
+            f"its worker into images.{manifest.image}.provides"
+        )
+        return [checked, test], [note]
+    jobs = (job for job in test.jobs if job.unproven)
+    return [checked, test], [f"{job.name} is unproven: {job.unproven}" for job in jobs]
 
 
 def _publish(args: argparse.Namespace, console: Console) -> int:
@@ -631,7 +603,14 @@ def _publish(args: argparse.Namespace, console: Console) -> int:
         version = choose_version(store, args.image, args.version).version
         folder, manifest = find_build(storage.images, args.image, version)
         verify(folder, manifest)
-    hear = partial(_show_progress, console, list[tuple[str, str]]())
+    shown: list[tuple[str, str]] = []
+
+    def hear(place: str, transfer: Transfer) -> None:
+        if shown[-1:] != [(place, transfer.phase)]:
+            shown.append((place, transfer.phase))
+            console.note(f"{place}: {transfer.phase}: {many(transfer.total, 'byte')}")
+        console.progress(text.transfer_to_text(place, transfer))
+
     # The handler deletes a temporary machine when a service manager stops this process.
     with Signals().heard():
         places = publish_version(store, folder, publishers, now, hear)
@@ -653,16 +632,6 @@ def _places_to_publish(fleet: Fleet, args: argparse.Namespace) -> list[str]:
     if not named:
         raise WrongUsage(f"no place to publish to; set images.{args.image}.publish, or use --to")
     return list(dict.fromkeys(named))
-
-
-def _show_progress(
-    console: Console, shown: list[tuple[str, str]], place: str, transfer: Transfer
-) -> None:
-    """Print a message per phase of an upload and, at a terminal, the number of bytes."""
-    if shown[-1:] != [(place, transfer.phase)]:
-        shown.append((place, transfer.phase))
-        console.note(f"{place}: {transfer.phase}: {many(transfer.total, 'byte')}")
-    console.progress(text.transfer_to_text(place, transfer))
 
 
 def _prune(args: argparse.Namespace, console: Console) -> int:

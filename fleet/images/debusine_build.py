@@ -6,35 +6,32 @@ role. If the build is interrupted, its work request is aborted at the server.
 """
 
 import gzip
-import hashlib
 import io
 import json
 import shlex
 import tarfile
 import time
-from base64 import b64encode
+from base64 import encodebytes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from posixpath import dirname
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from fleet.errors import BuildFailed, FleetError
 from fleet.images import folder
 from fleet.images.checks import open_disk
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
-from fleet.images.packages import LIST_PACKAGES, read_packages
-from fleet.images.programs import last_of
+from fleet.images.packages import read_packages
+from fleet.images.programs import last_of, root_script
 from fleet.images.role import READABLE, find_failure
-from fleet.images.roots import FORGET, kernel_of, packages_of
+from fleet.images.roots import kernel_of, packages_of
 from fleet.images.sources import mirror_suites
 from fleet.model.images import BuildOrder, Manifest, Package, role_variables
 from fleet.queues.http import trusted
-from fleet.schema.pools import ImageRecipe
 from fleet.state.storage import shipped_folder
 
 _TIMEOUT = httpx.Timeout(60, connect=10)
@@ -44,7 +41,6 @@ _IMAGE_CATEGORY = "debian:system-image"
 _LOG_CATEGORY = "debusine:work-request-debug-logs"
 _FINAL_STATUSES = ("completed", "aborted")
 _AUTH_STATUSES = (401, 403)
-_MIN_ERROR_STATUS = 300
 _CHUNK_BYTES = 1 << 20
 _MAX_PAGES = 20
 """Maximum number of pages to search for the retry of a request, newest requests first."""
@@ -53,13 +49,7 @@ _MAX_LOG_BYTES = 16 << 20
 _Shape = TypeVar("_Shape", bound=BaseModel)
 
 
-class _Reply(BaseModel):
-    """The fields of a reply of the server that fleet uses."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class _WorkRequest(_Reply):
+class _WorkRequest(BaseModel):
     id: int
     status: str
     result: str = ""
@@ -76,18 +66,18 @@ class _WorkRequest(_Reply):
         return (self.created_by, self.workspace, self.task_data, count)
 
 
-class _RequestPage(_Reply):
+class _RequestPage(BaseModel):
     next: str | None = None
     results: tuple[_WorkRequest, ...]
 
 
-class _File(_Reply):
+class _File(BaseModel):
     size: int
     url: str
     checksums: dict[str, str] = {}
 
 
-class _Artifact(_Reply):
+class _Artifact(BaseModel):
     category: str
     data: dict[str, Any]
     files: dict[str, _File] = {}
@@ -120,18 +110,16 @@ class RequestBuilder:
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, None]:
         """Build a version at the server, and download the disk into the folder of the version."""
-        mirror = self.mirror or order.debian.mirror
         self.check_ready(order)
+        # The HTTP client sends the token only to this server.
         headers = {"Token": self.token, "X-Debusine-Scope": self.scope, "User-Agent": "fleet"}
         with (
             drafting(self.images, order, tell) as draft,
             httpx.Client(timeout=_TIMEOUT, headers=headers, verify=trusted()) as client,
         ):
-            run = _ServerBuild(self, client, draft)
             try:
-                image = run.take_image(*run.request(request_data(order, str(mirror))))
-                manifest = manifest_of(order, "debusine", run.packages(image))
-                return draft.finish(manifest), None
+                packages = _ServerBuild(self, client, draft).run()
+                return draft.finish(manifest_of(draft.order, "debusine", packages)), None
             except OSError as error:
                 raise BuildFailed(str(error)) from error
             except httpx.HTTPError as error:
@@ -139,7 +127,7 @@ class RequestBuilder:
 
 
 class _ServerBuild:
-    """A single image build at a Debusine server. The HTTP client sends the token only there."""
+    """A single image build at a Debusine server."""
 
     def __init__(self, builder: RequestBuilder, client: httpx.Client, draft: Draft) -> None:
         self._builder = builder
@@ -148,9 +136,11 @@ class _ServerBuild:
         self._url = builder.url.rstrip("/")
         self._number = 0
 
-    def request(self, data: dict[str, object]) -> tuple[_WorkRequest, str, list[_Artifact]]:
-        """Create the work request, and wait for its end; return it, its logs and artifacts."""
-        workspace = {"workspace": self._builder.workspace} if self._builder.workspace else {}
+    def run(self) -> tuple[Package, ...]:
+        """Build at the server, and download logs and disk; return the packages of the disk."""
+        builder, order = self._builder, self._draft.order
+        data = request_data(order, str(builder.mirror or order.debian.mirror))
+        workspace = {"workspace": builder.workspace} if builder.workspace else {}
         body = {"task_name": TASK, "task_data": data, "event_reactions": {}, **workspace}
         self._draft.say("submit")
         try:
@@ -166,34 +156,15 @@ class _ServerBuild:
         except BaseException:
             aborted = "aborted"
             try:
-                self._check(self._client.post(self._url_of(f"work-request/{self._number}/abort/")))
+                self._check(
+                    self._client.post(f"{self._url}/api/1.0/work-request/{self._number}/abort/")
+                )
             except (httpx.HTTPError, BuildFailed) as error:
                 aborted = f"not: {error}"
             self._draft.say("abort", f"work request {self._number}: {aborted}")
             raise
         artifacts = [self._ask(_Artifact, f"artifact/{each}/") for each in request.artifacts]
-        logs = [each.files.items() for each in artifacts if each.category == _LOG_CATEGORY]
-        said = ""
-        for name, file in (pair for files in logs for pair in files):
-            try:
-                text = f"not downloaded: {file.size} bytes are too many\n"
-                if file.size <= _MAX_LOG_BYTES:
-                    text = b"".join(self._read_chunks(name, file)).decode(errors="replace")
-            except (httpx.HTTPError, BuildFailed) as error:
-                # The image may be complete even if its log is unavailable.
-                text = f"not taken: {error}\n"
-            said += text
-            self._draft.note(f"== {name}\n{text}")
-        return request, said, artifacts
-
-    def take_image(
-        self, request: _WorkRequest, said: str, artifacts: list[_Artifact]
-    ) -> _Artifact:
-        """Download the disk; raises BuildFailed if the request failed or the disk is another.
-
-        `said` is the text of the server's logs.
-        """
-        where = f"work request {request.id} at {self._url}"
+        said, where = self._read_logs(artifacts), f"work request {request.id} at {self._url}"
         if (request.status, request.result) != ("completed", "success"):
             last = find_failure(said) or last_of(said)
             output = f"; its last output:\n{last}\nall output is in {self._draft.log}"
@@ -209,29 +180,46 @@ class _ServerBuild:
             raise BuildFailed(
                 f"{where} has {len(images)} system images of one file, one was expected"
             )
-        recipe = self._draft.order.debian
-        asked = (recipe.suite, recipe.architecture)
+        asked = (order.debian.suite, order.debian.architecture)
         got = (images[0].data.get("codename"), images[0].data.get("architecture"))
         if got != asked:
             raise BuildFailed(
                 f"{where} created a system image of {got[0]} for {got[1]}, not of {asked[0]} for "
                 f"{asked[1]}"
             )
-        ((name, file),) = images[0].files.items()
-        checksum, size = hashlib.sha256(), 0
+        self._take(*next(iter(images[0].files.items())))
+        return self._list_packages(images[0])
+
+    def _read_logs(self, artifacts: list[_Artifact]) -> str:
+        """Append the server's logs to the log of the build; return their text."""
+        logs = [each.files for each in artifacts if each.category == _LOG_CATEGORY]
+        said = ""
+        for name, file in (pair for files in logs for pair in files.items()):
+            try:
+                text = f"not downloaded: {file.size} bytes are too many\n"
+                if file.size <= _MAX_LOG_BYTES:
+                    text = b"".join(self._read_chunks(name, file)).decode(errors="replace")
+            except (httpx.HTTPError, BuildFailed) as error:
+                # The image may be complete even if its log is unavailable.
+                text = f"not taken: {error}\n"
+            said += text
+            self._draft.note(f"== {name}\n{text}")
+        return said
+
+    def _take(self, name: str, file: _File) -> None:
+        """Download the disk; raises BuildFailed if the disk is another."""
         with (self._draft.folder / folder.QCOW2).open("wb") as written:
             for piece in self._read_chunks(name, file):
-                checksum.update(piece)
-                size += written.write(piece)
-        promised = file.checksums.get("sha256", checksum.hexdigest())
-        if (size, checksum.hexdigest()) != (file.size, promised):
+                written.write(piece)
+        found = folder.measure(self._draft.folder / folder.QCOW2)
+        promised = file.checksums.get("sha256", found.sha256)
+        if (found.size, found.sha256) != (file.size, promised):
             raise BuildFailed(
-                f"{name} came with {size} bytes of SHA-256 {checksum.hexdigest()[:12]}…, the "
+                f"{name} came with {found.size} bytes of SHA-256 {found.sha256[:12]}…, the "
                 f"server has {file.size} of {promised[:12]}…"
             )
-        return images[0]
 
-    def packages(self, image: _Artifact) -> tuple[Package, ...]:
+    def _list_packages(self, image: _Artifact) -> tuple[Package, ...]:
         """Return the disk's package list, or the server's package names if it is unreadable."""
         self._draft.say("packages")
         try:
@@ -253,7 +241,7 @@ class _ServerBuild:
     def _follow(self) -> _WorkRequest:
         """Poll until the request and all its retries have ended; return the last request."""
         status, failures = "", 0
-        while status not in _FINAL_STATUSES:
+        while True:
             try:
                 request = self._ask(_WorkRequest, f"work-request/{self._number}/")
                 again = self._find_retry(request)
@@ -270,9 +258,10 @@ class _ServerBuild:
             if again:
                 self._draft.say("again", f"the server lost the worker: work request {again.id}")
                 self._number, status = again.id, ""
-            elif status not in _FINAL_STATUSES:
+            elif status in _FINAL_STATUSES:
+                return request
+            else:
                 self._builder.wait(self._builder.every)
-        return request
 
     def _find_retry(self, request: _WorkRequest) -> _WorkRequest | None:
         """Return the server's retry of an aborted request; None if the server did not retry it.
@@ -301,37 +290,32 @@ class _ServerBuild:
             self._check(answer)
             yield from answer.iter_bytes(_CHUNK_BYTES)
 
-    def _url_of(self, path: str) -> str:
-        return f"{self._url}/api/1.0/{path}"
-
     def _ask(self, shape: type[_Shape], path: str, **body: Any) -> _Shape:  # noqa: ANN401 - JSON
         """Return the parsed reply to a GET, or to a POST if there is a body."""
-        answer = self._client.request("POST" if body else "GET", self._url_of(path), **body)
+        address = f"{self._url}/api/1.0/{path}"
+        answer = self._client.request("POST" if body else "GET", address, **body)
         self._check(answer)
         try:
             return shape.model_validate_json(answer.content)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise BuildFailed(
-                f"{answer.request.url} returned an unexpected answer: "
-                f"{first['msg']}; is it a Debusine 0.16?"
+                f"{address} returned an unexpected answer: {first['msg']}; is it a Debusine 0.16?"
             ) from None
 
     def _check(self, answer: httpx.Response) -> None:
         """Raise BuildFailed for an error status, with the server's message if present."""
-        if answer.status_code < _MIN_ERROR_STATUS:
-            return
-        answer.read()
-        why = f"status {answer.status_code}"
-        if answer.status_code in _AUTH_STATUSES:
-            why += "; the token's user has to be a contributor of the workspace"
-        elif answer.headers.get("content-type", "").startswith("application/"):
-            why += f": {answer.text[:500]}"
-        raise BuildFailed(f"{self._url} refuses: {why}")
+        if not answer.is_success:
+            answer.read()
+            why = f"status {answer.status_code}"
+            if answer.status_code in _AUTH_STATUSES:
+                why += "; the token's user has to be a contributor of the workspace"
+            elif answer.headers.get("content-type", "").startswith("application/"):
+                why += f": {answer.text[:500]}"
+            raise BuildFailed(f"{self._url} refuses: {why}")
 
 
 TASK = "simplesystemimagebuild"
-_ANSIBLE_PACKAGE = "ansible-core"
 _TASK_PACKAGES = ("ca-certificates", "zstd")
 """Packages that the task itself installs: to reach the archive and to pack the initrd.
 
@@ -339,45 +323,18 @@ The script installs all other packages. Debusine writes the task's packages into
 limited to 255 characters. With all packages in the task, Debusine could not record the end of the
 request: it aborted and retried the request although the worker succeeded.
 """
-_LINE_WIDTH = 76
 _ROOT_GIB = 4
 """Size of the root file system. It grows to the size of the disk at the first boot."""
-_SCRIPT = """\
-#!/bin/sh
-# Written by fleet: runs the Ansible role debusine_worker in the root of an image.
-set -eu
-export HOME=/root LC_ALL=C.UTF-8 {readable}
-work=$(mktemp -d)
-base64 --decode >"$work/role.tar" <<'END_OF_ROLE'
-{role}END_OF_ROLE
-tar --extract --file "$work/role.tar" --directory "$work"
-apt-get --quiet update
-DEBIAN_FRONTEND=noninteractive apt-get --yes --quiet --no-install-recommends install \\
-    {wanted}
-ansible-playbook --inventory localhost, --connection local \\
-    --extra-vars {variables} "$work/ansible/worker.yml"
-rm -rf "$work"
-apt-get --yes --quiet purge --autoremove {runner}
-# The task runs mkfs.ext4 in the locale C, which refuses other than ASCII names: a CA has one.
-LC_ALL=C find / -xdev -depth -name '*[! -~]*' -print -delete
-LC_ALL=C sed --in-place '/[^ -~]/d' /etc/ca-certificates.conf
-update-ca-certificates --fresh
-# The task's debefivm-create sets no root password, names the machine and keeps apt's lists.
-usermod --password '*' root
-rm -f /etc/systemd/system/serial-getty@.service.d/autologin.conf
-sed --in-place '/^127[.]0[.]1[.]1 /d' /etc/hosts
-apt-get clean
-mkdir -p {folder}
-{{
-{packages}}} >{listed}
-cd /
-{forget}"""
 LISTED = "/usr/share/fleet/packages.tsv"
 """File with the package list in the image. The server does not know package origins."""
 
 
-def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dict[str, object]:
-    """Return the data of the task. `kernel` is the name of the kernel package."""
+def request_data(order: BuildOrder, mirror: str) -> dict[str, object]:
+    """Return the data of the Debusine task for a build."""
+    recipe = order.debian
+    kernel = kernel_of(recipe.architecture)
+    packages = [each for each in packages_of(recipe.architecture) if each != kernel]
+    script = customization_script(role_variables(recipe), packages)
     return {
         "bootstrap_options": {
             "architecture": recipe.architecture,
@@ -388,7 +345,8 @@ def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dic
             {"mirror": uri, "suite": suite, "components": ["main"]}
             for uri, suite in mirror_suites(recipe.suite, mirror)
         ],
-        "customization_script": script,
+        # Make the scripts of two builds differ, so that a request never looks like a retry.
+        "customization_script": f"{script}# Image {order.image}, version {order.version}.\n",
         "disk_image": {
             "format": "qcow2",
             "kernel_package": kernel,
@@ -397,53 +355,25 @@ def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dic
     }
 
 
-def customization_script(
-    role: bytes, variables: Mapping[str, object], packages: Sequence[str]
-) -> str:
-    """Return the script to run in the image. `role` is a tar archive of the folder `ansible`.
+def customization_script(variables: Mapping[str, object], packages: Sequence[str]) -> str:
+    """Return the script that runs the role in the image, with a reproducible archive of the role.
 
     `packages` are the packages that every image has before the role runs.
     """
-    encoded = b64encode(role).decode()
-    lines = (encoded[at : at + _LINE_WIDTH] + "\n" for at in range(0, len(encoded), _LINE_WIDTH))
-    quoted = shlex.quote(json.dumps(variables, sort_keys=True))
-    return _SCRIPT.format(
-        role="".join(lines),
-        variables=quoted,
-        readable=" ".join(f"{name}={value}" for name, value in READABLE.items()),
-        runner=_ANSIBLE_PACKAGE,
-        wanted=" ".join(sorted({*packages, _ANSIBLE_PACKAGE, "python3-apt"})),
-        packages=LIST_PACKAGES,
-        forget=FORGET,
-        folder=dirname(LISTED),
-        listed=LISTED,
-    )
 
+    def normalize(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        member.uid = member.gid = member.mtime = 0
+        member.uname = member.gname = "root"
+        return None if "__pycache__" in member.name else member
 
-def request_data(order: BuildOrder, mirror: str) -> dict[str, object]:
-    """Return the data of the Debusine task for a build."""
-    architecture = order.debian.architecture
-    kernel = kernel_of(architecture)
-    packages = [each for each in packages_of(architecture) if each != kernel]
-    variables = role_variables(order.debian)
-    script = customization_script(archive_of_the_role(), variables, packages)
-    # Make the scripts of two builds differ, so that a request never looks like a retry.
-    script += f"# Image {order.image}, version {order.version}.\n"
-    return task_data(order.debian, mirror, kernel, script)
-
-
-def archive_of_the_role() -> bytes:
-    """Return a reproducible tar archive of the folder `ansible`, with the role and its play."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        tar.add(shipped_folder("ansible"), "ansible", filter=_normalize)
-    return gzip.compress(archive.getvalue(), mtime=0)
-
-
-def _normalize(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Set owner and time of a file to 0. Return None to leave out the caches of Python."""
-    if "__pycache__" in member.name:
-        return None
-    member.uid = member.gid = member.mtime = 0
-    member.uname = member.gname = "root"
-    return member
+        tar.add(shipped_folder("ansible"), "ansible", filter=normalize)
+    given = {
+        "role": encodebytes(gzip.compress(archive.getvalue(), mtime=0)).decode(),
+        "variables": json.dumps(variables, sort_keys=True),
+        "wanted": " ".join(sorted({*packages, "python3-apt"})),
+    }
+    settings = "".join(f"{name}={shlex.quote(text)}\n" for name, text in given.items())
+    readable = "".join(f"export {name}={value}\n" for name, value in READABLE.items())
+    return f"#!/bin/sh\n# Written by fleet.\n{settings}{readable}{root_script('customize')}"

@@ -33,9 +33,10 @@ from fleet.errors import BuildFailed, FleetError, PublicationRefused
 from fleet.images import folder, role
 from fleet.images.checks import remove_trees, unpack_disk
 from fleet.images.folder import QCOW2, RAW, Draft, Tell, manifest_of
-from fleet.images.packages import LIST_PACKAGES, read_packages
+from fleet.images.packages import read_packages
 from fleet.images.programs import (
     MACHINES,
+    ROOT_SCRIPT,
     ProgramFailed,
     explain_no_namespaces,
     find,
@@ -45,7 +46,7 @@ from fleet.images.programs import (
     run,
 )
 from fleet.images.role import chroot_host, role_digest, run_role
-from fleet.images.roots import FORGET, BaseInputs, kept
+from fleet.images.roots import BaseInputs, kept
 from fleet.images.sources import archive_of, state_of
 from fleet.model.images import (
     BuildOrder,
@@ -149,8 +150,6 @@ class _Bake:
         }
         self._environment = {
             "work": str(work),
-            "LIST_PACKAGES": LIST_PACKAGES,
-            "FORGET": FORGET,
             "SOURCE_DATE_EPOCH": str(self._archive.epoch),
             "E2FSPROGS_FAKE_TIME": str(self._archive.epoch),
             "MTOOLS_SKIP_CHECK": "1",
@@ -171,9 +170,9 @@ class _Bake:
         builder, draft, recipe = self._builder, self._draft, self._recipe
         # Without a state (only the image reaches the archive), share the root with no other build.
         state = (state_of(recipe.source) or draft.order.version) if recipe.source else ""
-        script = builder.script.read_text(encoding="utf-8")
+        scripts = [each.read_text(encoding="utf-8") for each in (builder.script, ROOT_SCRIPT)]
         inputs = [self._base.key, role_digest(), role_variables(recipe), self._archive.epoch]
-        name = f"root-{digest([*inputs, state, script])}"
+        name = f"root-{digest([*inputs, state, *scripts])}"
         raw = (draft.folder if builder.raw else self._work) / RAW
         with kept(builder.cache, name, self._make_root) as root:
             draft.say("disk")

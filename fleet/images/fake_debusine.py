@@ -1,11 +1,12 @@
 """A local server for the boot test of an image, which records the stages that a worker reaches.
 
 The server responds to a new worker like Debusine, and announces work but assigns no request.
-`Proxy` forwards all traffic to a real server instead.
+It can also forward all traffic to a real server.
 """
 
 import asyncio
 import json
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -32,8 +33,6 @@ _REGISTER = "/api/1.0/worker/register/"
 CONNECT = "/api/ws/1.0/worker/connect/"
 _METADATA = "/api/1.0/worker/dynamic-metadata/"
 _FETCH = "/api/1.0/work-request/get-next-for-worker/"
-_WORK = "/api/1.0/work-request/"
-_ENDED = "/completed/"
 _MAX_BODY_BYTES = 64 << 20
 """Maximum size of a request. The server refuses larger requests."""
 _TIMEOUT_SECONDS = 60
@@ -59,11 +58,26 @@ class Stage(IntEnum):
     ENDED = 6
 
 
-class WorkerServer:
-    """A server in a thread that speaks Debusine's worker protocol. Only `token` may register."""
+_STAGES = (
+    ("POST", re.compile(_REGISTER), (201,), Stage.REGISTERED),
+    ("GET", re.compile(CONNECT), (101,), Stage.CONNECTED),
+    ("PUT", re.compile(_METADATA), (204,), Stage.REPORTED),
+    ("POST", re.compile(_FETCH), (200, 204), Stage.ASKED),
+    ("POST", re.compile(_FETCH), (200,), Stage.FETCHED),
+    ("PUT", re.compile("/api/1.0/work-request/.*/completed/"), (200,), Stage.ENDED),
+)
+"""Method, path and statuses of the request with which a worker reaches a stage."""
 
-    def __init__(self, token: str) -> None:
+
+class WorkerServer:
+    """A server in a thread that speaks Debusine's worker protocol. Only `token` may register.
+
+    With a base URL, as in `queues.*.url`, it forwards requests and websockets to a real server.
+    """
+
+    def __init__(self, token: str, url: str = "") -> None:
         self.token = token
+        self._url = url.rstrip("/")
         self._own_token = ""
         self._connected: set[web.WebSocketResponse] = set()
         self._changed = threading.Condition()
@@ -124,64 +138,79 @@ class WorkerServer:
                 answer = await self.connect(request)
             else:
                 body = await request.read()
-                answer = await self.answer(request)
+                answer = await (self._forward if self._url else self._answer)(request, body)
         except WSServerHandshakeError as refused:
             answer = _problem(refused.status, refused.message)
         except (ClientError, OSError, ValueError) as error:
             answer = _problem(502, f"the server gives no answer: {error}")
         except web.HTTPException as refused:
             answer = _problem(refused.status, refused.reason)
-        self._record_answer(request, answer.status, body)
+        self._record(request, answer.status, body)
         return answer
 
-    def _record_answer(self, request: web.Request, status: int, body: bytes = b"") -> None:
-        """Record the stage or the refusal that follows from a request and its response."""
-        match request.method, request.path, status:
-            case "POST", path, 201 if path == _REGISTER and _has_token(request, self.token):
-                self._record_stage(Stage.REGISTERED)
-            case "GET", path, 101 if path == CONNECT:
-                self._record_stage(Stage.CONNECTED)
-            case "PUT", path, 204 if path == _METADATA:
-                with suppress(ValueError, KeyError, TypeError):  # older workers report no tags
-                    tags = json.loads(body)["provided_tags"]
-                    self.provides = tuple(sorted({str(each) for each in tags}))
-                self._record_stage(Stage.REPORTED)
-            case "POST", path, 200 | 204 if path == _FETCH:
-                self._record_stage(Stage.ASKED)
-                if status == 200:  # noqa: PLR2004 - there is work in it
-                    self._record_stage(Stage.FETCHED)
-            case "PUT", path, 200 if path.startswith(_WORK) and path.endswith(_ENDED):
-                self._record_stage(Stage.ENDED)
-            case method, path, _ if status >= 400:  # noqa: PLR2004 - HTTP's errors
-                self.refusals += (f"{method} {path}: {status}",)
-
-    def _record_stage(self, stage: Stage) -> None:
+    def _record(self, request: web.Request, status: int, body: bytes = b"") -> None:
+        """Record the stages or the refusal that follow from a request and its response."""
+        if status >= 400:  # noqa: PLR2004 - HTTP's errors
+            self.refusals += (f"{request.method} {request.path}: {status}",)
+        elif request.path == _METADATA:
+            with suppress(ValueError, KeyError, TypeError):  # older workers report no tags
+                tags = json.loads(body)["provided_tags"]
+                self.provides = tuple(sorted({str(each) for each in tags}))
+        is_other = request.path == _REGISTER and not _has_token(request, self.token)
         with self._changed:
-            self._reached.setdefault(stage, time.monotonic() - self._began)
+            for method, path, statuses, stage in () if is_other else _STAGES:
+                is_it = request.method == method and status in statuses
+                if is_it and path.fullmatch(request.path):
+                    self._reached.setdefault(stage, time.monotonic() - self._began)
             self._changed.notify_all()
 
-    async def answer(self, request: web.Request) -> web.Response:
-        """Return the response to an HTTP request of a worker."""
+    async def _answer(self, request: web.Request, body: bytes) -> web.Response:
+        """Return the local response to an HTTP request of a worker."""
+        is_registered = self._is_registered(request)
         match request.method, request.path:
             case "POST", path if path == _REGISTER:
                 if not _has_token(request, self.token):
                     return _problem(400, "Invalid worker activation token")
                 try:
-                    self._own_token = str(json.loads(await request.read())["token"])
+                    self._own_token = str(json.loads(body)["token"])
                 except (ValueError, KeyError, TypeError):
                     return _problem(400, "no token of the worker's own")
                 return web.json_response({}, status=201)
-            case "PUT", path if path == _METADATA and self._is_registered(request):
+            case "PUT", path if path == _METADATA and is_registered:
                 for each in tuple(self._connected):
                     await _send_text(each, "work_request_available")
                 return web.Response(status=204)
-            case "POST", path if path == _FETCH and self._is_registered(request):
+            case "POST", path if path == _FETCH and is_registered:
                 return web.Response(status=204)
-            case _:
-                return _problem(404 if self._is_registered(request) else 403, "not for you")
+        return _problem(404 if is_registered else 403, "not for you")
+
+    async def _forward(self, request: web.Request, body: bytes) -> web.Response:
+        """Return the real server's response to an HTTP request of a worker."""
+        async with self._client.request(
+            request.method,
+            URL(f"{self._url}{request.raw_path}", encoded=True),
+            data=body,
+            headers=_drop_hop_headers(request.headers),
+            allow_redirects=False,
+            ssl=trusted(),
+        ) as answer:
+            headers = _drop_hop_headers(answer.headers)
+            return web.Response(status=answer.status, body=await answer.read(), headers=headers)
 
     async def connect(self, request: web.Request) -> web.StreamResponse:
-        """Request the metadata of a registered worker by websocket; return when it is closed."""
+        """Connect the websocket of a worker until it is closed.
+
+        Request the metadata of a registered worker, or forward messages of the real server.
+        """
+        if self._url:
+            address = URL(f"{self._url}{request.raw_path}", encoded=True)
+            headers = _drop_hop_headers(request.headers)
+            upstream = self._client.ws_connect(address, headers=headers, ssl=trusted())
+            async with upstream as theirs, self.accepted(request) as ours:
+                both = (_forward_messages(ours, theirs), _forward_messages(theirs, ours))
+                passing = [asyncio.ensure_future(each) for each in both]
+                await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
+            return ours
         if request.path != CONNECT or not self._is_registered(request):
             return _problem(403, "not for you")
         async with self.accepted(request) as websocket:
@@ -198,48 +227,12 @@ class WorkerServer:
         """Accept the websocket of a worker, and close it when the context ends."""
         websocket = web.WebSocketResponse(timeout=_CLOSE_SECONDS, max_msg_size=_MAX_BODY_BYTES)
         await websocket.prepare(request)
-        self._record_answer(request, websocket.status)
+        self._record(request, websocket.status)
         yield websocket
         await websocket.close()
 
     def _is_registered(self, request: web.Request) -> bool:
         return bool(self._own_token) and _has_token(request, self._own_token)
-
-
-class Proxy(WorkerServer):
-    """A server that forwards requests and websockets to a real server."""
-
-    def __init__(self, token: str, url: str) -> None:
-        """Forward to the server with the base URL `url`, as in `queues.*.url`."""
-        super().__init__(token)
-        self._url = url.rstrip("/")
-
-    async def answer(self, request: web.Request) -> web.Response:
-        """Return the real server's response to a request."""
-        async with self._client.request(
-            request.method,
-            self._build_url(request),
-            data=await request.read(),
-            headers=_drop_hop_headers(request.headers),
-            allow_redirects=False,
-            ssl=trusted(),
-        ) as answer:
-            headers = _drop_hop_headers(answer.headers)
-            return web.Response(status=answer.status, body=await answer.read(), headers=headers)
-
-    async def connect(self, request: web.Request) -> web.WebSocketResponse:
-        """Connect the worker's websocket to the real server until either of them closes."""
-        upstream = self._client.ws_connect(
-            self._build_url(request), headers=_drop_hop_headers(request.headers), ssl=trusted()
-        )
-        async with upstream as theirs, self.accepted(request) as ours:
-            both = (_forward_messages(ours, theirs), _forward_messages(theirs, ours))
-            passing = [asyncio.ensure_future(each) for each in both]
-            await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
-        return ours
-
-    def _build_url(self, request: web.Request) -> URL:
-        return URL(f"{self._url}{request.raw_path}", encoded=True)
 
 
 async def _forward_messages(source: Any, target: Any) -> None:  # noqa: ANN401 - either side of a websocket

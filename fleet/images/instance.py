@@ -14,56 +14,20 @@ from pathlib import Path
 
 from hcloud.images import BoundImage
 
-from fleet.clouds.hcloud.images import (
-    HcloudSite,
-    Hetzner,
-    MachineOrder,
-    temporary_machine,
-)
+from fleet.clouds.hcloud.images import HcloudSite, TemporaryMachine
 from fleet.clouds.hcloud.ssh import Ssh
 from fleet.errors import BuildFailed, PublicationRefused, SourceUnreachable
 from fleet.images.checks import check_machine
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.jobs import judge, prove_on
-from fleet.images.packages import LIST_INSTALLED, read_packages
+from fleet.images.packages import read_packages
+from fleet.images.programs import root_script
 from fleet.images.role import RoleFailed, run_role, ssh_host, why_not
-from fleet.images.roots import FORGET
 from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_variables
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
 """Suite to the Hetzner image from which a build starts. Hetzner has no image of sid."""
-READY = """set -e
-export DEBIAN_FRONTEND=noninteractive
-if command -v cloud-init >/dev/null; then cloud-init status --wait >/dev/null || true; fi
-if command -v apt-get >/dev/null; then
-apt-get -q -y update
-apt-get -q -y -o Dpkg::Options::=--force-confold dist-upgrade
-apt-get -q -y --no-install-recommends install python3 python3-apt python3-debian ca-certificates
-else
-dnf -q -y upgrade
-dnf -q -y install python3
-dnf -q -y install python3-libdnf5 || dnf -q -y install python3-dnf
-fi
-"""
-"""Script that installs pending updates and Ansible's requirements on a machine."""
-CLEAN = f"""set -e
-export DEBIAN_FRONTEND=noninteractive
-if command -v apt-get >/dev/null; then
-apt-get -q -y --purge autoremove
-apt-get clean
-else
-dnf -q clean all
-fi
-if command -v cloud-init >/dev/null; then cloud-init clean --logs --seed; fi
-[ -L /etc/resolv.conf ] || : > /etc/resolv.conf
-usermod --password '*' root
-cd /
-{FORGET}sync
-"""
-"""Script that removes the identity, credentials and logs of a machine."""
-SYSTEM = '. /etc/os-release; echo "$ID-$VERSION_ID"'
-"""Script that prints the operating system of a machine, such as fedora-43."""
 Role = Callable[..., object]
 """Function with the parameters of `run_role`."""
 
@@ -74,7 +38,6 @@ class InstanceBuilder:
 
     images: Path
     site: HcloudSite
-    api: Hetzner
     role: Role = run_role
     beside: Path = Path()
     """The folder of fleet.yaml. Paths of playbooks are relative to this folder."""
@@ -97,7 +60,7 @@ class InstanceBuilder:
             try:
                 manifest, snapshot = self._bake(draft)
                 manifest = draft.finish(manifest)
-                self.api.relabel(snapshot, {**(snapshot.labels or {}), "state": "whole"})
+                self.site.api.complete(snapshot)
             except (PublicationRefused, SourceUnreachable, RoleFailed) as error:
                 raise BuildFailed(str(error)) from error
         return manifest, Publication(id=str(snapshot.id), at=snapshot.created, verified=False)
@@ -106,25 +69,24 @@ class InstanceBuilder:
         """Bake on a temporary machine and always delete it. Return manifest and snapshot."""
         site, recipe = self.site, draft.order.recipe
         draft.say("machine")
-        machine = MachineOrder(
+        machine = TemporaryMachine(
+            site=site,
             purpose="build",
-            fleet=site.fleet,
             image=draft.order.image,
             version=draft.order.version,
             architecture=recipe.architecture,
-            location=site.location,
             holder=draft.holder,
             stock_image=_stock_image(recipe),
         )
-        with temporary_machine(self.api, machine, site.entry) as rented:
-            ssh = rented.ssh
+        with machine.rented():
+            ssh = machine.ssh
             draft.say("ready")
-            ssh.run(READY, log=draft.log)
+            ssh.run(root_script("prepare_machine"), log=draft.log)
             draft.say("role")
             self._play(draft, ssh)
             draft.say("packages")
-            packages = read_packages(ssh.run(LIST_INSTALLED).splitlines())
-            system = ssh.run(SYSTEM).strip()
+            packages = read_packages(ssh.run(root_script("list_packages")).splitlines())
+            system = ssh.run(root_script("print_system")).strip()
             manifest = manifest_of(draft.order, "instance", packages, system)
             proven: tuple[Test, ...] = ()
             if isinstance(recipe, ImageRecipe):
@@ -133,7 +95,7 @@ class InstanceBuilder:
                 proven = (judge(draft.order.image, recipe, manifest.worker, prove),)
                 _require_none(proven[0].problems)
             draft.say("clean")
-            ssh.run(CLEAN, log=draft.log)
+            ssh.run(root_script("clean_machine"), log=draft.log)
             draft.say("test")
             began = time.monotonic()
             _require_none(check_machine(ssh, recipe))
@@ -144,17 +106,15 @@ class InstanceBuilder:
             )
             manifest = manifest.altered(tests=(test, *proven))
             draft.say("snapshot")
-            snapshot = self.api.snapshot(rented.server, site.fleet, manifest, manifest.digest)
-            rental = rented.rental(site.provider)
+            snapshot = machine.snapshot(manifest.digest)
+            rental = machine.rental()
         return manifest.altered(rental=rental), snapshot
 
     def _play(self, draft: Draft, ssh: Ssh) -> None:
         """Run the role, or the playbook of a playbook recipe and its test command."""
         recipe, pair = draft.order.recipe, ssh.pair
         # Use the ssh key and the host key of this connection.
-        host = ssh_host(
-            ssh.host, port=ssh.door.port, key=pair.private, known_hosts=pair.known_hosts
-        )
+        host = ssh_host(ssh.host, port=ssh.port, key=pair.private, known_hosts=pair.known_hosts)
         play = partial(self.role, host, log=draft.log, told=partial(draft.say, "role"))
         if isinstance(recipe, ImageRecipe):
             play(role_variables(recipe))

@@ -12,11 +12,11 @@ import platform
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
-from typing import IO, NamedTuple, cast
+from typing import IO, cast
 
 from fleet.clock import utc_now
 from fleet.errors import FleetError
@@ -30,6 +30,7 @@ from fleet.images.programs import (
     last_line,
     missing,
     need,
+    root_script,
 )
 from fleet.model.images import (
     ImageTestJob,
@@ -49,8 +50,8 @@ _TIMEOUT_SECONDS = 7200
 """Time limit for all jobs. They took 15 minutes on a very busy machine with two cores."""
 _VSOCK = Path("/dev/vhost-vsock")
 _HOME = "/var/lib/debusine/worker"
+_PROGRAM = f"{_HOME}/jobs.py"
 _WORKER = "debusine-worker"
-_INCUS_SETUP = "/usr/local/sbin/debusine-worker-incus"
 
 
 def jobs_of(recipe: ImageRecipe) -> tuple[str, ...]:
@@ -77,18 +78,18 @@ def prove(recipe: ImageRecipe, root: Path, log: Path, tell: Tell) -> Test:
     if reason := why_not(recipe):
         return prove_nothing(recipe, reason)
     log.write_bytes(b"")
-    able = {
-        name for name, there in (("kvm", _has_kvm()), ("vhost-vsock", _VSOCK.exists())) if there
-    }
-    return _run_jobs(Here(), recipe, _Site("this computer", able, str(root), log), tell)
+    able = {"vhost-vsock"} if _VSOCK.exists() else set[str]()
+    with suppress(FleetError):  # without QEMU, no virtual machine runs
+        able |= {"kvm"} if Path("/dev/kvm").exists() and choose_accelerator() == "kvm" else set()
+    return _JobRun(Here(), recipe, "this computer", able, str(root), log, tell).run()
 
 
 def prove_on(machine: RootShell, recipe: ImageRecipe, log: Path, tell: Tell) -> Test:
     """Run the test jobs of an image on the rented machine before its snapshot is taken."""
-    able = {*machine.run(ABLE).split()}
-    top = machine.run(COPY_ROOT).strip()
+    able = {*machine.run(root_script("list_devices")).split()}
+    top = machine.run(root_script("copy_root")).strip()
     try:
-        return _run_jobs(machine, recipe, _Site("the machine", able, f"{top}/root", log), tell)
+        return _JobRun(machine, recipe, "the machine", able, f"{top}/root", log, tell).run()
     finally:
         machine.run(f"rm -rf --one-file-system {quote(top)}")
 
@@ -111,51 +112,6 @@ class Here:
         """Run a script with `sent` as standard input; return the standard output."""
         command = ("/bin/sh", "-c", script)
         return subprocess.run(command, input=sent, capture_output=True, check=True).stdout.decode()  # noqa: S603 - same
-
-
-class _Site(NamedTuple):
-    """The computer that runs jobs: its name, its devices for virtual machines, the copied root."""
-
-    name: str
-    able: Collection[str]
-    root: str
-    log: Path
-
-
-def _run_jobs(machine: RootShell, recipe: ImageRecipe, site: _Site, tell: Tell) -> Test:
-    """Run the test jobs of a recipe that the site can run; return a test with all results."""
-    at, began = utc_now(), time.monotonic()
-    wanted = jobs_of(recipe)
-    found = {
-        each: ImageTestJob(name=each, unproven=why)
-        for each in wanted
-        if (why := _explain_unproven(each, recipe, site))
-    }
-    left = [each for each in wanted if each not in found]
-    if "task:mmdebstrap" not in left and set(left) & _NEEDS_TARBALL:
-        left.insert(0, "task:mmdebstrap")
-    reported: tuple[str, ...] = ()
-    for told in _run_all_networks(machine, recipe, site, left):
-        if not isinstance(told, ImageTestJob):
-            reported = reported or told
-            continue
-        found[told.name] = told
-        if not told.unproven:
-            ended = "proven" if told.name in wanted else "made a root for the other jobs"
-            tell(f"{told.name}: {told.problem or ended} after {told.seconds:.0f} s")
-    problem = f"it did not end: {_last_log_line(site.log)} ({site.log})"
-    jobs = tuple(found.get(each, ImageTestJob(name=each, problem=problem)) for each in wanted)
-    good = {each.name for each in jobs if each.is_proven}
-    executors = {f"worker:{each}" for each in good if each.startswith("executor:")}
-    tags = {tag for tag in reported if (of_it := job_of_tag(tag)) is None or good & {*of_it}}
-    return Test(
-        kind="jobs",
-        at=at,
-        seconds=round(time.monotonic() - began, 1),
-        problems=tuple(f"{each.name} failed: {each.problem}" for each in jobs if each.problem),
-        provides=tuple(sorted(tags | executors)) if reported else (),
-        jobs=jobs,
-    )
 
 
 def prove_nothing(recipe: ImageRecipe, reason: str) -> Test:
@@ -188,183 +144,158 @@ def refuted_claims(recipe: ImageRecipe, test: Test) -> tuple[str, ...]:
 
 
 _NEEDS_TARBALL = {"executor:unshare", "executor:incus-lxc", "task:sbuild", "task:autopkgtest"}
-
-
-def _explain_unproven(job: str, recipe: ImageRecipe, site: _Site) -> str:
-    """Return the reason why the site cannot run a test job; empty if it can."""
-    if job in ("executor:qemu", "executor:incus-vm"):
-        if "kvm" not in site.able:
-            return f"{site.name} has no KVM that works"
-        if "simplesystemimagebuild" not in recipe.enable_tasks:
-            return "task simplesystemimagebuild, which makes a machine for it, is not enabled"
-    if job == "executor:incus-vm" and "vhost-vsock" not in site.able:
-        return f"{site.name} has no {_VSOCK}"
-    if job in _TASKS_IN_EXECUTOR and not _executor_of_tasks(recipe):
-        return f"no executor is enabled in which it would run here: {' or '.join(_TASK_EXECUTORS)}"
-    return ""
-
-
 _TASKS_IN_EXECUTOR = ("task:sbuild", "task:autopkgtest")
 _TASK_EXECUTORS = ("unshare", "incus-lxc")
 """Executors that build and test a package without a virtual machine, the fastest first."""
+_BRIDGE = "ip link add b0 type bridge && ip link add v0 type veth peer name v1"
+_ENTER = ("--mount", "--propagation=private", "--pid", "--fork", "--kill-child=KILL")
 
 
-def _executor_of_tasks(recipe: ImageRecipe) -> str:
-    """Return the executor for sbuild and autopkgtest: unshare, else incus-lxc, else ""."""
-    enabled = executors_of(recipe.enable_backends)
-    return next((each for each in _TASK_EXECUTORS if each in enabled), "")
+class _JobRun:
+    """The test jobs of a recipe in a copied root file system.
 
-
-def _has_kvm() -> bool:
-    try:
-        return Path("/dev/kvm").exists() and choose_accelerator() == "kvm"
-    except FleetError:
-        return False
-
-
-_ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    **ENVIRONMENT,
-}
-ABLE = """
-test ! -w /dev/kvm || echo kvm
-test ! -e /dev/vhost-vsock || echo vhost-vsock
-"""
-COPY_ROOT = """set -e
-top=$(mktemp -d /var/tmp/fleet-jobs-XXXXXX)
-mkdir "$top/root"
-tar -C / --one-file-system --exclude='./var/tmp/fleet-jobs-*' --xattrs -cf - . |
-    tar -C "$top/root" --numeric-owner --xattrs --xattrs-include='*' -xpf -
-echo "$top"
-"""
-
-
-def _run_all_networks(
-    machine: RootShell, recipe: ImageRecipe, site: _Site, jobs: Sequence[str]
-) -> "Iterator[ImageTestJob | tuple[str, ...]]":
-    """Run jobs in a root file system. Yield the worker's tags, and the result of each job.
-
-    Jobs with incus get a new network.
+    The devices in `able` are necessary for virtual machines on a computer with this name.
     """
-    program = Path(__file__).with_name("jobs_inside.py").read_bytes()
-    for name, content, mode in ((f"{_HOME}/jobs.py", program, 644), (_XZ, _FAST_XZ, 755)):
-        path = quote(site.root + name)
-        machine.run(f"cat >{path} && chmod {mode} {path}", content)
-    with_incus = _TASKS_IN_EXECUTOR if _executor_of_tasks(recipe) == "incus-lxc" else ()
-    incus = [each for each in jobs if each.startswith("executor:incus") or each in with_incus]
-    shared = [each for each in jobs if each not in incus]
-    lent = shared == ["task:mmdebstrap"] and "mmdebstrap" not in recipe.enable_tasks
-    why = ""
-    for each in _run_in_root(machine, recipe, site, shared, LEND_MMDEBSTRAP if lent else _RUN):
-        if lent and isinstance(each, ImageTestJob) and each.problem:
-            why = f"mmdebstrap made no root for it: {each.problem}"
-        yield each
-    if incus and (why := why or _explain_missing_network(machine, site.log)):
-        yield from (ImageTestJob(name=each, unproven=why) for each in incus)
-    elif incus:
-        yield from _run_in_root(machine, recipe, site, incus, _START_INCUS)
 
+    def __init__(  # noqa: PLR0913, PLR0917 - what a job depends on
+        self,
+        machine: RootShell,
+        recipe: ImageRecipe,
+        name: str,
+        able: Collection[str],
+        root: str,
+        log: Path,
+        tell: Tell,
+    ) -> None:
+        self._machine, self._recipe, self._name, self._able = machine, recipe, name, able
+        self._root, self._log, self._tell = root, log, tell
+        self._wanted = jobs_of(recipe)
+        self._tags: tuple[str, ...] = ()
+        enabled = executors_of(recipe.enable_backends)
+        self._executor = next((each for each in _TASK_EXECUTORS if each in enabled), "")
+        self._found = {
+            each: ImageTestJob(name=each, unproven=why)
+            for each in self._wanted
+            if (why := self._explain_unproven(each))
+        }
 
-def _explain_missing_network(machine: RootShell, log: Path) -> str:
-    """Return the error if the machine cannot create a bridge for containers; empty if it can."""
-    made = "ip link add b0 type bridge && ip link add v0 type veth peer name v1"
-    with machine.start(as_script("unshare", "--net", "sh", "-euc", made), log) as child:
-        _, _ = child.communicate()
-    return f"no bridge for incus can be made: {_last_log_line(log)}" if child.returncode else ""
+    def run(self) -> Test:
+        """Run the jobs that the computer can run; return a test with all results."""
+        at, began, recipe = utc_now(), time.monotonic(), self._recipe
+        left = [each for each in self._wanted if each not in self._found]
+        if "task:mmdebstrap" not in left and set(left) & _NEEDS_TARBALL:
+            left.insert(0, "task:mmdebstrap")
+        # The fast xz compresses at the lowest level, because the jobs read a tarball only once.
+        program, xz = quote(f"{self._root}{_PROGRAM}"), quote(f"{self._root}/usr/local/bin/xz")
+        self._machine.run(
+            f"cat >{program} && chmod 644 {program} && "
+            f"printf '#!/bin/sh\\nexec /usr/bin/xz -0 \"$@\"\\n' >{xz} && chmod 755 {xz}",
+            Path(__file__).with_name("jobs_inside.py").read_bytes(),
+        )
+        in_incus = _TASKS_IN_EXECUTOR if self._executor == "incus-lxc" else ()
+        incus = [each for each in left if each.startswith("executor:incus") or each in in_incus]
+        shared, why = [each for each in left if each not in incus], ""
+        lent = shared == ["task:mmdebstrap"] and "mmdebstrap" not in recipe.enable_tasks
+        self._run_in_root(shared, "lend_mmdebstrap" if lent else "")
+        made = self._found.get("task:mmdebstrap")
+        if lent and made and made.problem:
+            why = f"mmdebstrap made no root for it: {made.problem}"
+        elif incus:
+            command = as_script("unshare", "--net", "sh", "-euc", _BRIDGE)
+            with self._machine.start(command, self._log) as child:
+                _, _ = child.communicate()
+            if child.returncode:
+                why = f"no bridge for incus can be made: {self._last_line()}"
+        if why:
+            self._found |= {each: ImageTestJob(name=each, unproven=why) for each in incus}
+        elif incus:
+            self._run_in_root(incus, "with_incus")
+        problem = f"it did not end: {self._last_line()} ({self._log})"
+        jobs = tuple(
+            self._found.get(each, ImageTestJob(name=each, problem=problem))
+            for each in self._wanted
+        )
+        good = {each.name for each in jobs if each.is_proven}
+        tags = {each for each in self._tags if (of := job_of_tag(each)) is None or good & {*of}}
+        tags |= {f"worker:{each}" for each in good if each.startswith("executor:")}
+        return Test(
+            kind="jobs",
+            at=at,
+            seconds=round(time.monotonic() - began, 1),
+            problems=tuple(f"{each.name} failed: {each.problem}" for each in jobs if each.problem),
+            provides=tuple(sorted(tags)) if self._tags else (),
+            jobs=jobs,
+        )
 
+    def _explain_unproven(self, job: str) -> str:
+        """Return the reason why the computer cannot run a test job; empty if it can."""
+        if job in ("executor:qemu", "executor:incus-vm"):
+            if "kvm" not in self._able:
+                return f"{self._name} has no KVM that works"
+            if "simplesystemimagebuild" not in self._recipe.enable_tasks:
+                return "task simplesystemimagebuild, which makes a machine for it, is not enabled"
+        if job == "executor:incus-vm" and "vhost-vsock" not in self._able:
+            return f"{self._name} has no {_VSOCK}"
+        if job in _TASKS_IN_EXECUTOR and not self._executor:
+            able = " or ".join(_TASK_EXECUTORS)
+            return f"no executor is enabled in which it would run here: {able}"
+        return ""
 
-# unshare(2) maps no users within a chroot, so pivot_root makes the copy the root of the mount
-# namespace; pivot_root requires a mount. Process 1 stays a shell of root: a process that changes
-# its user loses its parent-death signal, but the kernel kills all processes with process 1.
-ENTER = """
-root=$1; own=$2; shift 2
-mount --bind "$root" "$root"; cd "$root"
-mount -t proc proc proc; mount -t sysfs sysfs sys; mount --rbind /dev dev
-mount -t tmpfs tmpfs run; mount -t tmpfs -o mode=1777 tmpfs tmp
-mkdir -p run/systemd/resolve; cat /etc/resolv.conf >run/systemd/resolve/stub-resolv.conf
-if test "$own" = own; then ip link set lo up; mount -t cgroup2 cgroup sys/fs/cgroup; fi
-pivot_root . mnt
-exec /usr/sbin/chroot . /bin/sh -euc 'umount -l /mnt; "$@"; exit' sh "$@"
-"""
-_RUN = 'exec "$@"'
-# An image whose only executor is incus has no mmdebstrap, and its jobs need a tarball.
-LEND_MMDEBSTRAP = """
-export DEBIAN_FRONTEND=noninteractive
-list() { dpkg-query --show --showformat='${Package}\\n'; }
-before=$(list)
-apt-get -q -o Acquire::Check-Valid-Until=false update </dev/null >&2
-apt-get -qy --no-install-recommends install arch-test mmdebstrap uidmap </dev/null >&2
-"$@"
-list | grep -vxF "$before" | xargs -r apt-get -qy purge >&2
-"""
-# No systemd runs in the root, so start the daemon of incus with the command of its unit.
-_START_INCUS = f"""
-mkdir -p /run/incus /var/lib/incus /var/log/incus
-/usr/libexec/incus/incusd --group incus-admin >/var/log/incus/incusd.log 2>&1 </dev/null &
-incus admin waitready --timeout 120 </dev/null >&2
-{_INCUS_SETUP} </dev/null >&2
-exec "$@"
-"""
-_XZ = "/usr/local/bin/xz"
-_FAST_XZ = b'#!/bin/sh\nexec /usr/bin/xz -0 "$@"\n'
-"""Wrapper that compresses at the lowest level, because the jobs read a tarball only once."""
+    def _run_in_root(self, jobs: Sequence[str], setup: str) -> None:
+        """Run jobs as the worker's user. `setup` is a function of root.sh that runs them.
 
+        Jobs with incus run in a new network, other jobs in the machine's network.
+        """
+        is_incus = setup == "with_incus"
+        worker = (
+            *("setpriv", f"--reuid={_WORKER}", f"--regid={_WORKER}", "--init-groups", "--"),
+            *("env", f"HOME={_HOME}", "python3", _PROGRAM),
+        )
+        prepared = ("sh", "-euc", root_script(f'{setup} "$@"'), "sh") if setup else ()
+        command = as_script(
+            *("unshare", *_ENTER, *(("--net",) if is_incus else ()), "--mount-proc", "--"),
+            *("sh", "-euc", root_script('enter_root "$@"'), "sh", self._root),
+            *("own" if is_incus else "shared", *prepared, *worker),
+        )
+        wanted = {
+            "jobs": jobs,
+            "suite": self._recipe.suite,
+            "architecture": self._recipe.architecture,
+            "backend": self._executor,
+        }
+        with self._machine.start(command, self._log) as child:
+            limit = threading.Timer(_TIMEOUT_SECONDS, child.kill)
+            limit.start()
+            stdin, stdout = cast("IO[bytes]", child.stdin), cast("IO[bytes]", child.stdout)
+            try:
+                with suppress(BrokenPipeError):  # the child exited already; the log has the reason
+                    stdin.write(json.dumps(wanted).encode())
+                    stdin.close()
+                for told in map(json.loads, stdout):
+                    if "name" in told:
+                        self._record(ImageTestJob.model_validate(told))
+                    else:
+                        self._tags = self._tags or tuple(told["tags"])
+                child.wait()
+            finally:
+                limit.cancel()
+                child.kill()
+        what = "incus was not set up" if is_incus else "the worker's code cannot be run"
+        for each in jobs if child.returncode else ():
+            self._record(ImageTestJob(name=each, problem=f"{what}: {self._last_line()}"))
 
-def _run_in_root(
-    machine: RootShell,
-    recipe: ImageRecipe,
-    site: _Site,
-    jobs: Sequence[str],
-    script: str,
-) -> "Iterator[ImageTestJob | tuple[str, ...]]":
-    """Run jobs in a root file system as the worker's user. `script` prepares this root.
+    def _record(self, job: ImageTestJob) -> None:
+        self._found[job.name] = job
+        ended = "proven" if job.name in self._wanted else "made a root for the other jobs"
+        self._tell(f"{job.name}: {job.problem or ended} after {job.seconds:.0f} s")
 
-    Jobs with incus run in a new network, other jobs in the machine's network.
-    """
-    own_network = script == _START_INCUS
-    worker = (
-        *("setpriv", f"--reuid={_WORKER}", f"--regid={_WORKER}", "--init-groups", "--"),
-        *("env", f"HOME={_HOME}", "python3", f"{_HOME}/jobs.py"),
-    )
-    apart = ("--net",) if own_network else ()
-    command = as_script(
-        *("unshare", "--mount", "--propagation=private", "--pid", "--fork"),
-        *("--kill-child=KILL", *apart, "--mount-proc", "--", "sh", "-euc", ENTER, "sh"),
-        *(site.root, "own" if own_network else "shared", "sh", "-euc", script, "sh", *worker),
-    )
-    wanted = {
-        "jobs": jobs,
-        "suite": recipe.suite,
-        "architecture": recipe.architecture,
-        "backend": _executor_of_tasks(recipe),
-    }
-    with machine.start(command, site.log) as child:
-        limit = threading.Timer(_TIMEOUT_SECONDS, child.kill)
-        limit.start()
-        stdin, stdout = cast("IO[bytes]", child.stdin), cast("IO[bytes]", child.stdout)
-        try:
-            with suppress(BrokenPipeError):  # the child exited already; the log has the reason
-                stdin.write(json.dumps(wanted).encode())
-                stdin.close()
-            for told in map(json.loads, stdout):
-                is_job = "name" in told
-                yield ImageTestJob.model_validate(told) if is_job else tuple(told["tags"])
-            child.wait()
-        finally:
-            limit.cancel()
-            child.kill()
-    if child.returncode:
-        what = "incus was not set up" if own_network else "the worker's code cannot be run"
-        for name in jobs:
-            yield ImageTestJob(name=name, problem=f"{what}: {_last_log_line(site.log)}")
+    def _last_line(self) -> str:
+        return last_line(self._log.read_bytes())
 
 
 def as_script(*command: str) -> str:
     """Return a script that runs a command in a minimal environment, with proxy variables."""
     proxies = [f'${{{name}+{name}="${name}"}}' for name in PROXIES]
-    settings = [f"{name}={value}" for name, value in _ENVIRONMENT.items()]
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    settings = [f"{name}={value}" for name, value in {"PATH": path, **ENVIRONMENT}.items()]
     return " ".join(["exec env -i", *proxies, *map(quote, (*settings, *command))])
-
-
-def _last_log_line(log: Path) -> str:
-    return last_line(log.read_bytes())

@@ -1,4 +1,4 @@
-"""List the packages of an image with their origins, and write its bill of materials."""
+"""Read the list of packages of an image, and write its bill of materials."""
 
 import json
 from collections.abc import Iterable
@@ -9,44 +9,12 @@ from uuid import NAMESPACE_URL, uuid5
 
 from fleet.model.images import Manifest, Package
 
-LIST_PACKAGES = """set -e
-python3 - <<'END'
-import apt_pkg
-apt_pkg.init()
-cache = apt_pkg.Cache(None)
-sources, records = apt_pkg.SourceList(), apt_pkg.PackageRecords(cache)
-sources.read_main_list()
-for package in cache.packages:
-    version = package.current_ver
-    if version is None:
-        continue
-    origin = checksum = ""
-    for file, place in version.file_list:
-        records.lookup((file, place))
-        index = sources.find_index(file)
-        if index is not None:
-            uri, release = index.describe.split()[:2]
-            found = records.hashes.find("sha256")
-            origin, checksum = f"{release} at {uri}", found.hashvalue if found else ""
-            break
-    source = records.source_pkg or package.name, records.source_ver or version.ver_str
-    print(package.name, version.ver_str, version.arch, *source, origin, checksum, sep="\\t")
-END
-"""
-"""Script that lists each package with its source, its archive, and its checksum in the archive."""
-LIST_INSTALLED = f"""if command -v apt-get >/dev/null; then
-{LIST_PACKAGES}else
-rpm -qa --queryformat '%{{NAME}}\\t%{{EVR}}\\t%{{ARCH}}\\t%{{SOURCERPM}}\\n' |
-  sed -nE 's/\\t([^\\t]+)-([^-\\t]+-[^-\\t]+)[.]src[.]rpm$/\\t\\1\\t\\2\\t\\t/p'
-fi
-"""
-"""Script that lists packages with apt or rpm. rpm does not record the archive of a package."""
 _DPKG_SYSTEMS = ("debian", "ubuntu")
 """Systems with Debian packages, named as ID in /etc/os-release."""
 
 
 def read_packages(lines: Iterable[str]) -> tuple[Package, ...]:
-    """Parse the output of LIST_PACKAGES or LIST_INSTALLED; return packages sorted by name."""
+    """Parse the output of `list_packages` in root.sh; return packages sorted by name."""
     rows = (line.rstrip("\n").split("\t") for line in lines)
     names = ("name", "version", "architecture", "source", "source_version", "origin", "sha256")
     found = (Package.model_validate(dict(zip(names, row, strict=True))) for row in rows)

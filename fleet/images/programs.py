@@ -19,6 +19,7 @@ from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, FleetError, Locked, touching
 from fleet.ports import Tell
 
+ROOT_SCRIPT = Path(__file__).with_name("root.sh")
 _SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Folders of programs that are missing in an ordinary user's PATH."""
 ENVIRONMENT = {"HOME": "/root", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -156,6 +157,11 @@ def run_on(
     if done.returncode and failing:
         raise FileUnreadable(f"{failing}: {last_line(done.stderr)}")
     return done
+
+
+def root_script(call: str) -> str:
+    """Return a shell script that calls a function of `root.sh`, for the root of an image."""
+    return f"set -eu\n{ROOT_SCRIPT.read_text(encoding='utf-8')}{call}\n"
 
 
 def last_line(text: bytes) -> str:

@@ -132,11 +132,11 @@ def builder_at(fleet: Fleet, name: str, file: str, clock: Clock) -> ImageBuilder
         raise PublicationRefused(
             f"images are built on machines of kind {able} only; providers: {there}"
         )
-    site, api = cloud.temporary_servers()
+    site = cloud.image_site()
     from fleet.images.instance import InstanceBuilder
 
     folder = cloud.site.storage.images.resolve()
-    return InstanceBuilder(folder, site, api, beside=cloud.site.folder)
+    return InstanceBuilder(folder, site, beside=cloud.site.folder)
 
 
 _PUBLISHABLE: tuple[State, ...] = ("built", "tested", "candidate", "current", "previous")

@@ -110,14 +110,3 @@ def _remove_oldest(cache: Path) -> None:
         with suppress(Locked, OSError), lock, old.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             old.unlink()
-
-
-FORGET = """rm -rf var/lib/apt/lists/* var/lib/cloud/* var/log/apt/* var/log/journal/*
-rm -rf var/log/*.log var/log/dnf* tmp/.ansible usr/sbin/policy-rc.d
-rm -rf root/.ansible root/.bash_history root/.cache root/.ssh
-rm -rf etc/ssh/ssh_host_* var/lib/dbus/machine-id
-rm -rf var/lib/systemd/random-seed var/lib/systemd/credential.secret
-: >etc/machine-id
-echo localhost >etc/hostname
-"""
-"""Script for the top folder of an image that removes identity and traces of the builder."""

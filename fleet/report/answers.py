@@ -1,9 +1,10 @@
-"""Render explanations as text: the headline, then facts, reasons and suggestions."""
+"""Render explanations: the headline, facts, reasons and suggestions; and possible gains."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
+from fleet.explain.builds import UNUSED_AFTER, Gain, Gains, UnusedRule
 from fleet.explain.request import OutcomeGroup
 from fleet.explain.tags import (
     WORDS,
@@ -95,10 +96,10 @@ def _draw_first(items: Sequence[Iterable[Line]]) -> Iterator[Line]:
 
 
 def _places(explanation: Explanation) -> Iterator[Line]:
-    for each in explanation.places:
-        yield line("  - ", place_in_words(each, explanation.currency))
-    for rule in words.rules_to_allow(explanation.places):
-        yield line("  - ", rule)
+    places = (place_in_words(each, explanation.currency) for each in explanation.places)
+    yield from (
+        line("  - ", text) for text in chain(places, words.rules_to_allow(explanation.places))
+    )
 
 
 def title_places(explanation: Explanation) -> str:
@@ -110,14 +111,15 @@ def title_places(explanation: Explanation) -> str:
 
 def place_in_words(each: PlaceFacts, currency: str) -> str:
     """Return the start, end and cost of a build on a new machine of a pool, as text."""
-    where = f"{'here, ' if each.is_chosen else ''}new {words.place(each)}"
+    where = f"{'here, ' * each.is_chosen}new {words.place(each)}: "
     if each.seconds is None or each.end is None:
-        said = f"{where}: from {words.time(each.start)}; duration {words.UNKNOWN}"
-        return ", ".join(filter(None, (said, words.place_note(each))))
-    takes = write_duration(each.seconds) + (f", {each.source}" if each.source else "")
-    cost = "price unknown" if each.cost is None else f"about {words.bill(each.cost)} {currency}"
-    said = f"{where}: {words.time(each.start)} to {words.time(each.end)} ({takes}), {cost}"
-    return ", ".join(filter(None, (said, words.place_note(each))))
+        said = f"from {words.time(each.start)}; duration {words.UNKNOWN}"
+    else:
+        takes = words.join(", ", write_duration(each.seconds), each.source)
+        cost = f"about {words.bill(each.cost)} {currency}"
+        cost = "price unknown" if each.cost is None else cost
+        said = f"{words.time(each.start)} to {words.time(each.end)} ({takes}), {cost}"
+    return words.join(", ", where + said, words.place_note(each))
 
 
 def _reasons(explanation: Explanation) -> Iterator[Line]:
@@ -126,13 +128,11 @@ def _reasons(explanation: Explanation) -> Iterator[Line]:
 
 
 def _reason(reason: ExplainedReason, *, never: bool) -> Iterator[Line]:
+    place, by = place_of(reason), WORDS[reason.by] if reason.by else ""
+    who = f"can change it: {reason.who}" if never and reason.who else ""
     yield line("  - ", reason.because)
-    by = WORDS[reason.by] if reason.by else ""
-    place = place_of(reason)
-    if notes := "; ".join(filter(None, [f"see {place}" if place else "", by])):
-        yield line(StyledText(f"    {notes}", Style.DIM))
-    if never and reason.who:
-        yield line(StyledText(f"    can change it: {reason.who}", Style.DIM))
+    for note in filter(None, (words.join("; ", place and f"see {place}", by), who)):
+        yield line(StyledText(f"    {note}", Style.DIM))
 
 
 def _suggestion(suggestion: Suggestion) -> Iterator[Line]:
@@ -192,12 +192,12 @@ def _describe_start(answers: Sequence[Explanation]) -> Line:
     return line("  ", f"expected start: {said}")
 
 
-_SIGNS = {"counts": "+", "refused": "-", "not-stored": "~"}
-_NOTES = {
-    "counts": "",
-    "refused": " (denied)",
-    "not-stored": " (not stored by the queue)",
+_TAG_VERDICTS = {
+    "counts": ("+", "", Style.PLAIN),
+    "refused": ("-", " (denied)", Style.YELLOW),
+    "not-stored": ("~", " (not stored by the queue)", Style.YELLOW),
 }
+"""Mark, note and style of a tag."""
 
 
 def tags_blocks(explanation: TagsExplanation) -> Iterator[Block]:
@@ -210,10 +210,9 @@ def tags_blocks(explanation: TagsExplanation) -> Iterator[Block]:
 
 
 def _tag(tag: ExplainedTag) -> Iterator[Line]:
-    style = Style.PLAIN if tag.verdict == "counts" else Style.YELLOW
-    yield line("  ", StyledText(f"{_SIGNS[tag.verdict]} {tag.tag}{_NOTES[tag.verdict]}", style))
-    for reason in tag.reasons:
-        yield from _cite("      ", reason, "      ")
+    sign, note, style = _TAG_VERDICTS[tag.verdict]
+    yield line("  ", StyledText(f"{sign} {tag.tag}{note}", style))
+    yield from (text for each in tag.reasons for text in _cite("      ", each, "      "))
 
 
 def _cite(mark: str, reason: ExplainedReason, indent: str) -> Iterator[Line]:
@@ -243,13 +242,15 @@ def tag_list_to_lines(listed: TagList) -> Iterator[Line]:
 
 
 def _describe_tag(tag: ListedTag) -> str:
-    parts = [tag.kind] if tag.kind != "plain" else []
-    parts += ["on demand"] if tag.on_demand else []
-    parts += ["exclusive"] if tag.exclusive else []
-    parts += [f"at most {count} {per}" for per, count in sorted(tag.limits.items())]
     pools = ", ".join(tag.pools)
-    parts.append(f"provided by {pools}" if pools else "no pool provides it")
-    return ", ".join(parts)
+    return words.join(
+        ", ",
+        tag.kind if tag.kind != "plain" else "",
+        "on demand" * tag.on_demand,
+        "exclusive" * tag.exclusive,
+        *(f"at most {count} {per}" for per, count in sorted(tag.limits.items())),
+        f"provided by {pools}" if pools else "no pool provides it",
+    )
 
 
 _KINDS: tuple[tuple[Result, str, str, str, Style], ...] = (
@@ -284,24 +285,77 @@ def diagnosis_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
 
 
 def _waits(waits: Sequence[QueueWait]) -> Table:
-    """Return the waits as a table. A narrow terminal moves columns with a `fold` below the row."""
+    def write(count: int | None) -> str:
+        return "-" if count is None else f"{count:,}"
 
-    def count(name: str) -> Callable[[QueueWait], str]:
-        return lambda wait: f"{getattr(wait.machinery, name):,}" if wait.machinery else "-"
+    def figure(name: str) -> Callable[[QueueWait], str]:
+        return lambda each: write(getattr(each.machinery, name, None))
 
     return (
         TableOf(waits)
-        .name("QUEUE", lambda wait: wait.queue)
-        .text("ARCHITECTURE", lambda wait: wait.architecture)
-        .figure("WAITING", lambda wait: f"{wait.waiting:,}")
-        .figure("LONGEST", lambda wait: _duration(wait.oldest_seconds))
-        .figure("MEDIAN", lambda wait: _duration(wait.median_seconds), fold=3)
-        .figure("RUNNING", count("running"))
-        .figure("WORKERS", count("registered"), fold=1)
-        .figure("CONNECTED", count("connected"), fold=2)
-        .figure("BUSY", count("busy"))
+        .name("QUEUE", lambda each: each.queue)
+        .text("ARCHITECTURE", lambda each: each.architecture)
+        .figure("WAITING", lambda each: write(each.waiting))
+        .figure("LONGEST", lambda each: _duration(each.oldest_seconds))
+        .figure("MEDIAN", lambda each: _duration(each.median_seconds), 3)
+        .figure("RUNNING", figure("running"))
+        .figure("WORKERS", figure("registered"), 1)
+        .figure("CONNECTED", figure("connected"), 2)
+        .figure("BUSY", figure("busy"))
     )
 
 
 def _duration(seconds: int | None) -> str:
     return "-" if seconds is None else write_duration(seconds)
+
+
+def gains_blocks(found: Gains) -> Iterator[Block]:
+    """Yield the packages with figures and proposed rules, then the unused rules."""
+    seconds = int((found.until - found.since).total_seconds())
+    span = write_duration(seconds) if seconds else "one moment"
+    days = write_duration(int(UNUSED_AFTER.total_seconds()))
+    yield line(
+        *bold(f"Fleet {found.fleet}: {found.builds:,} named builds in {span}"),
+        f" ({words.many(found.moments, 'moment')}), {found.allowed:,} of them allowed by rules",
+    )
+    if found.unread:
+        yield line(f"  a queue was unread in {words.many(found.unread, 'moment')}")
+    if found.not_known:
+        builds = words.many(found.not_known, "build")
+        yield line(f"  {builds} not compared: duration or cost unknown")
+    title = f"Packages that would gain most time per {found.currency} on a powerful machine"
+    yield Section(title, [*_packages(found)] if found.packages else [line("  none")])
+    title = f"Rules that no build used in {days if found.is_long_enough else span}"
+    short = f"  only {span} recorded: a rule counts as unused after {days}"
+    rules = [text for rule in found.unused for text in _rule(rule)] or [line("  none")]
+    yield Section(title, [*([] if found.is_long_enough else [line(short)]), *rules])
+
+
+def _packages(found: Gains) -> Iterator[Block]:
+    def hours(gain: Gain) -> str:
+        rate = gain.gain_per_money
+        return "costs no more" if rate is None else f"{rate / 3600:,.1f}"
+
+    yield (
+        TableOf(found.packages)
+        .name("package", lambda each: each.name + (f" ({each.task})" if each.task else ""))
+        .figure("a month", lambda e: words.UNKNOWN if e.month is None else f"{e.month:,.1f}")
+        .figure("here", lambda each: write_duration(each.seconds_here))
+        .figure("there", lambda each: write_duration(each.seconds_there))
+        .figure("cost here", lambda each: f"{each.cost_here:,.2f}")
+        .figure("there", lambda each: f"{each.cost_there:,.2f}")
+        .figure(f"h/{found.currency}", hours)
+    )
+    for gain in found.packages:
+        yield line(f"  {gain.name}, on {gain.type} of {gain.pool}:")
+        yield line(f"    powerful: [{gain.rule}]")
+    if found.more:
+        yield line(f"  … and {words.many(found.more, 'more package')}, all with less gain")
+
+
+def _rule(rule: UnusedRule) -> Iterator[Line]:
+    task = rule.task and f"task {rule.task}"
+    whom = rule.contact and f"ask {rule.contact} whether it is still needed"
+    yield line("  - ", words.join(", ", rule.match, task, whom))
+    if rule.place:
+        yield line(StyledText(f"    see {rule.place}", Style.DIM))

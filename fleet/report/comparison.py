@@ -62,7 +62,7 @@ def comparison_blocks(change: Comparison, included: Mapping[str, str]) -> Iterat
         return
     count, currency = len(change.sensitive), change.currency
     edits = (
-        TableOf(change.sensitive, is_list=True, mark=lambda _: yellow("! "))
+        TableOf(change.sensitive, is_list=True, mark=yellow("! "))
         .text("Edit", lambda each: line(yellow(_SENSITIVE[each.kind][0])))
         .prose("In fleet.yaml", _describe_edit)
         .prose("About", lambda each: _describe_subject(each, currency))
@@ -93,8 +93,7 @@ def comparison_blocks(change: Comparison, included: Mapping[str, str]) -> Iterat
 
 def _cut(table: TableOf[Entry]) -> TableOf[Entry]:
     """Return a table that a terminal shortens."""
-    hidden = range(_MOST_ROWS, len(table.rows))
-    return table.hide(hidden, lambda rest: f"{len(rest):,} more, all in the JSON")
+    return table.keep(_MOST_ROWS, lambda rest: f"{len(rest):,} more, all in the JSON")
 
 
 # The headline and the figures

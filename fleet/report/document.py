@@ -7,7 +7,8 @@ lines or writes markup.
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, NamedTuple, Self, TypeVar
+from heapq import nlargest
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from fleet.report.plots import Panel
 
@@ -188,12 +189,12 @@ class TableOf(Table, Generic[Entry]):
         entries: Iterable[Entry],
         *,
         is_list: bool = False,
-        mark: Callable[[Entry], StyledText] | None = None,
+        mark: StyledText | Callable[[Entry], StyledText] = NO_MARK,
     ) -> None:
         self._entries = [*entries]
         self._cells: list[list[Cell]] = [[] for _ in self._entries]
         self._columns: list[Column] = []
-        marks = map(mark, self._entries) if mark else (NO_MARK for _ in self._entries)
+        marks = (mark(each) if callable(mark) else mark for each in self._entries)
         rows = [Row(cells, sign) for cells, sign in zip(self._cells, marks, strict=True)]
         super().__init__(self._columns, rows, is_list)
 
@@ -231,6 +232,17 @@ class TableOf(Table, Generic[Entry]):
         groups = [""] * (self._columns[0].kind is ColumnKind.GROUP)
         self.rows = [*self.rows, Row((*groups, text), form=Form.BRIEF)]
         return self
+
+    def keep(
+        self,
+        most: int,
+        rest: Callable[[list[Entry]], str],
+        order: Callable[[Entry], tuple[Any, ...]] = lambda _: (),
+    ) -> Self:
+        """Hide all rows in a terminal except the `most` largest by `order`, or the first."""
+        places = range(len(self._entries))
+        kept = nlargest(most, places, lambda nth: (*order(self._entries[nth]), -nth))
+        return self.hide({*places} - {*kept}, rest)
 
     def hide(self, hidden: Container[int], rest: Callable[[list[Entry]], str]) -> Self:
         """Hide the rows at these positions in a terminal, and append a row about them there."""

@@ -1,10 +1,16 @@
-"""Render findings as text that quotes fleet.yaml, as JSON, and as a GitLab report."""
+"""Render findings as text that quotes fleet.yaml or JSON, and policy tests; both for forges."""
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import groupby
+from operator import attrgetter
+from typing import get_args
+from xml.etree import ElementTree as ET
 
+from fleet.model.policies import Outcome, PolicyTest
 from fleet.report.document import Style, StyledText, line
 from fleet.report.terminal import MIN_WIDTH, WIDTH, clean, document_to_text, width_of
 from fleet.schema.findings import Finding, Report
@@ -125,3 +131,52 @@ def _fingerprint(finding: Finding, earlier: int) -> str:
     """Return a hash of a finding's rule, file and path. It does not depend on the line number."""
     text = json.dumps([*_identity(finding), earlier])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+_JUNIT_KINDS = {"failed": "failure", "broken": "error", "skipped": "skipped"}
+
+
+def policies_to_summary(files: Sequence[str], tests: Sequence[PolicyTest]) -> str:
+    """Return one line with the number of files, the number of tests, and the tests per outcome."""
+    outcomes = Counter(test.outcome for test in tests)
+    counts = [(outcomes[each], each) for each in get_args(Outcome)]
+    shown = ", ".join(f"{count} {each}" for count, each in counts if count) or "0 passed"
+    return f"{many(len(files), 'file')} of policies, {many(len(tests), 'test')}: {shown}"
+
+
+def policies_to_junit(tests: Sequence[PolicyTest]) -> str:
+    """Return a JUnit report with a suite per file and a case per test, as XML text."""
+    root = ET.Element("testsuites", name="fleet check")
+    for file, group in groupby(tests, key=attrgetter("file")):
+        own = [*group]
+        outcomes = [test.outcome for test in own]
+        figures = {
+            "name": clean(file),
+            "tests": str(len(own)),
+            "failures": str(outcomes.count("failed")),
+            "errors": str(outcomes.count("broken")),
+            "skipped": str(outcomes.count("skipped")),
+            "time": f"{sum(test.seconds for test in own):.3f}",
+        }
+        suite = ET.SubElement(root, "testsuite", figures)
+        for test in own:
+            case = ET.SubElement(
+                suite,
+                "testcase",
+                {
+                    "classname": clean(test.file.removesuffix(".py").replace("/", ".")),
+                    "name": clean(test.name),
+                    "file": clean(test.file),
+                    "line": str(test.line),
+                    "time": f"{test.seconds:.3f}",
+                },
+            )
+            if test.outcome in _JUNIT_KINDS:
+                messages = [each.message for each in test.failures]
+                shown = ET.SubElement(
+                    case, _JUNIT_KINDS[test.outcome], message=clean("; ".join(messages))
+                )
+                lines = (test.text or "\n".join(messages)).splitlines()
+                shown.text = "\n".join(map(clean, lines)) or None
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"

@@ -1,18 +1,21 @@
-"""Render the result of an apply per pool, its failures, and the next steps."""
+"""Render the result of a run, with its failures and next steps, and the log of past runs."""
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from pydantic import ValidationError
 
 from fleet.model.history import Outcome, StackOutcome
+from fleet.model.log import LogEntry
 from fleet.model.plan import Plan
 from fleet.report.document import Line, Style, StyledText, bold, line, yellow
 from fleet.report.status import CHANGE_MARKS
 from fleet.schema.findings import some_of
 from fleet.words import figures as words
+from fleet.words.runs import add_code
 
 _STYLES = {
     "applied": Style.GREEN,
@@ -103,46 +106,61 @@ def _draw_first(
 
 
 def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:
-    results = {stack.result for stack in outcome.stacks}
-    recorded = any(stack.is_touched for stack in outcome.stacks)
-    done = "completed steps are recorded; " if recorded else ""
-    retries = [each.retry_at for each in outcome.stacks if each.retry_at]
-    if retries:
-        again = f"{min(retries):%Y-%m-%d %H:%M:%S} UTC"
-        yield (
-            f"{done}the first `{command}` after {again} tries again; until then, each `{command}` "
-            "uses other machine types and pools"
-        )
-    if any(stack.result == "failed" and not stack.retry_at for stack in outcome.stacks):
-        yield f"{done}fix the cause above, then run `{command}` again"
-    if "refused" in results:
-        yield f"see {words.REFUSED_PAGE} on what was refused in a pool"
-    if outcome.outdated:
-        yield (
-            "review the plan above, save it again with `fleet plan --out FILE`, then apply FILE; "
-            "at a terminal, run `fleet apply` again"
-        )
-        yield f"see {words.OUTDATED_PAGE}"
-    if outcome.refused:
-        yield "the plan above shows each refusal with its limit and how to proceed"
-    if plan.unknown or plan.attention:
-        yield "resolve what is unknown or requires action in the plan above (exit code 1)"
-    if any(stack.drained for stack in outcome.stacks):
-        yield f"drained workers finish their work; a later `{command}` deletes them"
-    if words.withheld(plan) and not plan.is_refused:
-        yield f"guards withheld {words.withheld(plan)}; the next `{command}` continues"
+    stacks = outcome.stacks
+    done = "completed steps are recorded; " * any(stack.is_touched for stack in stacks)
+    retry = min((each.retry_at for each in stacks if each.retry_at), default=None)
+    withheld = words.withheld(plan)
+    steps = (
+        (
+            retry,
+            f"{done}the first `{command}` after {retry:%Y-%m-%d %H:%M:%S} UTC tries again; until "
+            f"then, each `{command}` uses other machine types and pools"
+            if retry
+            else "",
+        ),
+        (
+            any(stack.result == "failed" and not stack.retry_at for stack in stacks),
+            f"{done}fix the cause above, then run `{command}` again",
+        ),
+        (
+            any(stack.result == "refused" for stack in stacks),
+            f"see {words.REFUSED_PAGE} on what was refused in a pool",
+        ),
+        (
+            outcome.outdated,
+            (
+                "review the plan above, save it again with `fleet plan --out FILE`, then apply "
+                "FILE; at a terminal, run `fleet apply` again"
+            ),
+        ),
+        (outcome.outdated, f"see {words.OUTDATED_PAGE}"),
+        (
+            outcome.refused,
+            "the plan above shows each refusal with its limit and how to proceed",
+        ),
+        (
+            plan.unknown or plan.attention,
+            "resolve what is unknown or requires action in the plan above (exit code 1)",
+        ),
+        (
+            any(stack.drained for stack in stacks),
+            f"drained workers finish their work; a later `{command}` deletes them",
+        ),
+        (
+            withheld and not plan.is_refused,
+            f"guards withheld {withheld}; the next `{command}` continues",
+        ),
+    )
+    yield from (text for is_needed, text in steps if is_needed)
 
 
 def run_to_text(run: Mapping[str, str], *, running: bool) -> str:
     """Return a recorded run as text. `running`: an unfinished run may still be running."""
     if not run["ended"]:
         state = "still running" if running else "no end recorded (interrupted or crashed)"
-        lines = [f"run      {run['started']}, {state}"]
-        steps = format_steps(run)
-        if len(steps) > _MOST_STEPS:
-            lines.append(f"           … {words.many(len(steps) - _MOST_STEPS, 'step')} before")
-        lines += [f"           {step}" for step in steps[-_MOST_STEPS:]]
-        return "\n".join(lines)
+        before, steps = format_steps(run)[:-_MOST_STEPS], format_steps(run)[-_MOST_STEPS:]
+        more = [f"… {words.many(len(before), 'step')} before"] if before else []
+        return "\n           ".join([f"run      {run['started']}, {state}", *more, *steps])
     plan = f", plan {words.short(run['plan'])}" if run["plan"] else ""
     return f"run      {run['started']} to {run['ended']}{plan}: {_results(run)}"
 
@@ -178,13 +196,14 @@ def _results(run: Mapping[str, str]) -> str:
     if outcome is None:
         return "outcome unknown"
     forgotten = [name for stack in outcome.stacks for name in stack.forgotten]
-    if forgotten and not run["plan"]:
-        return f"forgot {', '.join(forgotten)}"
     adopted = [name for stack in outcome.stacks for name in stack.adopted]
-    if adopted:
-        return f"adopted {', '.join(adopted)}"
-    if outcome.rules:
-        return f"delivered rules to {'; '.join(outcome.rules)}"
+    for verb, names, mark in (
+        ("forgot", [] if run["plan"] else forgotten, ", "),
+        ("adopted", adopted, ", "),
+        ("delivered rules to", outcome.rules, "; "),
+    ):
+        if names:
+            return f"{verb} {mark.join(names)}"
     counted = _count_results(outcome)
     parts = [f"{counted[result]} {result}" for result in _WORST_FIRST if counted[result]]
     parts += [f"{len(outcome.refused)} refused by guards"] if outcome.refused else []
@@ -233,3 +252,50 @@ class Progress:
         )
         bar = "#" * filled + "." * (_WIDTH - filled)
         return f"[{bar}] {done} of {planned} steps; {', '.join(pools) or 'recording'}"
+
+
+_LOG_STYLES = {"done": Style.GREEN, "failed": Style.RED, "killed": Style.RED, "partly": Style.RED}
+_SHOWN_COMMIT = 12
+
+
+def log_to_lines(entries: Sequence[LogEntry], currency: str, earlier: int) -> Iterator[Line]:
+    """Yield entries in order; before the entries of a run, yield a line with the run's user.
+
+    `earlier` is the number of older entries that are not shown.
+    """
+    if earlier:
+        entry = "entry" if earlier == 1 else "entries"
+        yield line(StyledText(f"… {earlier:,} earlier {entry}", Style.DIM))
+    for _, group in groupby(entries, key=lambda each: (each.run, each.origin)):
+        yield from _group(list(group), currency)
+    if not (entries or earlier):
+        yield line("nothing in the log")
+
+
+def _group(entries: Sequence[LogEntry], currency: str) -> Iterator[Line]:
+    first, origin = entries[0], entries[0].origin
+    who = words.join(
+        ", ",
+        (origin.by + (f" at {origin.host}" if origin.host else "")) or "unknown",
+        f"commit {origin.commit[:_SHOWN_COMMIT]}" if origin.commit else "",
+        (origin.job or origin.pipeline) if origin.pipeline else "",
+    )
+    what = f"run {first.run}" if first.run else f"{first.kind} outside of a run"
+    yield line(*bold(what), f" by {who}")
+    for entry in entries:
+        named = words.join(" ", entry.machine, f"({entry.pool})" if entry.pool else "")
+        result = StyledText(entry.outcome, _LOG_STYLES.get(entry.outcome, Style.YELLOW))
+        more = words.join(
+            "; ",
+            f"{entry.cost:+f} {currency}/h" if entry.cost else "",
+            add_code(entry.because, entry.reason),
+            f"plan {words.short(entry.plan)}" if entry.plan and entry.kind == "run" else "",
+            *(f"{key} {value}" for key, value in entry.details.items()),
+        )
+        yield line(
+            f"  {entry.at:%Y-%m-%dT%H:%M:%SZ} ",
+            *bold(entry.kind),
+            f" {named}" if named else "",
+            *((": ", result) if entry.outcome else ()),
+            f"; {more}" if more else "",
+        )

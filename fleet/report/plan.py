@@ -1,9 +1,9 @@
 """Render a plan: changes, costs, waiting requests and reasons. Only the JSON has all data."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from fleet.explain.changes import Comparison
 from fleet.explain.troubles import find_troubles
@@ -172,26 +172,23 @@ def _draw_unserved(plan: Plan) -> Section:
     for unserved in plan.unserved:
         causes[unserved.because, words.cited(unserved.paths, plan.included)].append(unserved)
     table = (
-        TableOf(causes.items(), is_list=True, mark=lambda _: _WARNING)
+        TableOf(causes.items(), is_list=True, mark=_WARNING)
         .text("Requests", lambda cause: _name_requests(cause[1]))
         .prose("Why not", lambda cause: cause[0][0])
         .prose("Ask for", lambda cause: _describe_kinds(signatures, cause[1]), Style.DIM)
         .prose("In fleet.yaml", lambda cause: cause[0][1], Style.DIM, "see ")
-        .hide(
-            range(_MOST_UNSERVED, len(causes)),
+        .keep(
+            _MOST_UNSERVED,
             lambda rest: (
                 f"{_count_requests(each for _, alike in rest for each in alike)} for "
                 f"{words.many(len(rest), 'other reason')}"
             ),
         )
     )
-    if causes.keys() and (len(causes) > _MOST_UNSERVED or _is_long(causes.values())):
+    counts = [sum(each.count for each in alike) for alike in causes.values()]
+    if len(causes) > _MOST_UNSERVED or max(counts, default=0) > _MAX_NAMED:
         table.brief("all of them: `fleet explain request --all`")
     return Section(f"Not served in this run: {_count_requests(plan.unserved)}", [table])
-
-
-def _is_long(causes: Iterable[Sequence[Unserved]]) -> bool:
-    return any(sum(each.count for each in alike) > _MAX_NAMED for alike in causes)
 
 
 def _count_requests(unserved: Iterable[Unserved]) -> str:
@@ -206,16 +203,11 @@ def _name_requests(unserved: Sequence[Unserved]) -> str:
 
 def _describe_kinds(signatures: Mapping[str, Signature], alike: Iterable[Unserved]) -> Lines:
     """Return the queue and the first tags of each kind of request."""
-    found = (signatures.get(unserved.signature) for unserved in alike)
-    asked = dict.fromkeys(
-        f"queue {each.queue}, asks for {listed(each.required)}"
-        for each in found
-        if each and each.required
-    )
-    kinds = [*asked][:MAX_LISTED]
-    if others := len(asked) - len(kinds):
-        kinds.append(f"and {words.many(others, 'other kind')} of request")
-    return Lines(kinds)
+    found = [each for unserved in alike if (each := signatures.get(unserved.signature))]
+    asked = [f"queue {e.queue}, asks for {listed(e.required)}" for e in found if e.required]
+    kinds = [*dict.fromkeys(asked)]
+    others = f"and {words.many(len(kinds) - MAX_LISTED, 'other kind')} of request"
+    return Lines([*kinds[:MAX_LISTED], *([others] if kinds[MAX_LISTED:] else [])])
 
 
 def changes_section(plan: Plan) -> Section:
@@ -265,7 +257,9 @@ def _action_rows(plan: Plan) -> Iterator[Row]:
                     pool,
                     line(StyledText(action.action, style)),
                     action.worker,
-                    _type(action, types),
+                    action.inputs.type + words.market(action.inputs)
+                    if isinstance(action, Create)
+                    else types.get(action.worker) or "",
                     f"{words.hourly(money, sign=True)} {plan.currency}/h" if money else "",
                     describe_served(action),
                     reason_beside_served(action),
@@ -281,12 +275,6 @@ def _action_rows(plan: Plan) -> Iterator[Row]:
                 said = line(StyledText("… and", style), text)
                 cells = (pool, said, "", "", "", "", why, first.reason.value)
                 yield Row(cells, mark, Form.BRIEF)
-
-
-def _type(action: Action, types: Mapping[str, str | None]) -> str:
-    if isinstance(action, Create):
-        return action.inputs.type + words.market(action.inputs)
-    return types.get(action.worker) or ""
 
 
 def _difference_of(action: Action) -> Decimal:
@@ -333,61 +321,55 @@ def version_lines(plan: Plan) -> Iterator[Line]:
         yield line(*bold(f"image {each.image}"), f": {describe_waiting(each)}; `{each.command}`")
 
 
+_Tag = tuple[str, str, Path]
+"""A tag that a rule added, denied or dropped, the reason, and the rule in fleet.yaml."""
+_TAGS: tuple[tuple[str, StyledText, Callable[[Signature], Iterable[_Tag]]], ...] = (
+    (
+        "Tags added to tickets by rules",
+        _LISTED,
+        lambda each: (
+            (e.tag, explain_tag_rule(e.tag, yaml_key(e.path)), e.path) for e in each.ruled
+        ),
+    ),
+    (
+        "Tags denied: no permission to ask for them",
+        _WARNING,
+        lambda each: ((e.tag, e.because, e.path) for e in each.refused if not e.is_unknown),
+    ),
+    (
+        "Tags unknown: a value of the request gives none",
+        _WARNING,
+        lambda each: ((e.tag, e.because, e.path) for e in each.refused if e.is_unknown),
+    ),
+    (
+        "Tags dropped after waiting (`otherwise`)",
+        _WARNING,
+        lambda each: ((tag, explain_dropped(tag), ()) for tag in each.dropped),
+    ),
+    (
+        "Rules that the queue has not applied to waiting requests",
+        _WARNING,
+        lambda each: ((e.tag, e.because, e.path) for e in each.differences),
+    ),
+)
+
+
 def tag_sections(plan: Plan) -> Iterator[Section]:
     """Yield the tags that rules added, denied or dropped, with the affected requests."""
-    notes: defaultdict[_TagNote, list[str]] = defaultdict(list)
-    for signature in plan.signatures:
-        for note in _notes_of(signature):
-            notes[note] += signature.requests
-    for heading in (_RULED, _DENIED, _UNKNOWN_TAGS, _DROPPED, _NOT_APPLIED):
-        own = [note for note in notes if note.heading == heading]
+    for heading, mark, tags_of in _TAGS:
+        requests: defaultdict[_Tag, list[str]] = defaultdict(list)
+        for signature in plan.signatures:
+            for tag in tags_of(signature):
+                requests[tag] += signature.requests
         table = (
-            TableOf(own, is_list=True, mark=lambda note: _WARNING if note.is_wrong else _LISTED)
-            .text("Requests", lambda note: _name_all(notes[note]))
-            .add(Column("Tag", ColumnKind.NAME, form=Form.FULL), lambda note: note.tag)
-            .prose("Why", lambda note: note.because)
-            .prose("In fleet.yaml", lambda note: _cite(plan, note.path), Style.DIM, "see ")
-            .hide(range(_MOST_TAGS, len(own)), lambda rest: words.many(len(rest), "more kind"))
+            TableOf(requests.items(), is_list=True, mark=mark)
+            .text("Requests", lambda e: f"{words.many(len(e[1]), 'request')}: {some_of(e[1])}")
+            .add(Column("Tag", ColumnKind.NAME, form=Form.FULL), lambda each: each[0][0])
+            .prose("Why", lambda each: each[0][1])
+            .prose("In fleet.yaml", lambda each: _cite(plan, each[0][2]), Style.DIM, "see ")
+            .keep(_MOST_TAGS, lambda e: words.many(len(e), "more kind"))
         )
         yield Section(heading, [table])
-
-
-class _TagNote(NamedTuple):
-    """A tag that a rule added, denied or dropped, the reason, and the rule in fleet.yaml."""
-
-    heading: str
-    tag: str
-    because: str
-    path: Path = ()
-
-    @property
-    def is_wrong(self) -> bool:
-        """Return whether requests lose a tag that they asked for."""
-        return self.heading != _RULED
-
-
-_RULED = "Tags added to tickets by rules"
-_DENIED = "Tags denied: no permission to ask for them"
-_UNKNOWN_TAGS = "Tags unknown: a value of the request gives none"
-_DROPPED = "Tags dropped after waiting (`otherwise`)"
-_NOT_APPLIED = "Rules that the queue has not applied to waiting requests"
-
-
-def _notes_of(signature: Signature) -> Iterator[_TagNote]:
-    for ruled in signature.ruled:
-        why = explain_tag_rule(ruled.tag, yaml_key(ruled.path))
-        yield _TagNote(_RULED, ruled.tag, why, ruled.path)
-    for refused in signature.refused:
-        heading = _UNKNOWN_TAGS if refused.is_unknown else _DENIED
-        yield _TagNote(heading, refused.tag, refused.because, refused.path)
-    for tag in signature.dropped:
-        yield _TagNote(_DROPPED, tag, explain_dropped(tag))
-    for each in signature.differences:
-        yield _TagNote(_NOT_APPLIED, each.tag, each.because, each.path)
-
-
-def _name_all(requests: Sequence[str]) -> str:
-    return f"{words.many(len(requests), 'request')}: {some_of(requests)}"
 
 
 def _cite(plan: Plan, path: Path) -> str:
@@ -411,12 +393,10 @@ def _rules(verdicts: Iterable[RulesVerdict]) -> Section:
 
 def _rules_details(verdict: RulesVerdict) -> Iterator[str]:
     """Yield the first missing and extra rules, then the number of other rules."""
-    for each in verdict.missing[:_MOST_RULES]:
-        yield f"missing: {yaml_key(each.path)}: {each.entry}"
-    for entry in verdict.extra[:_MOST_RULES]:
-        yield f"extra: {entry}"
-    hidden = max(0, len(verdict.missing) - _MOST_RULES) + max(0, len(verdict.extra) - _MOST_RULES)
-    if hidden:
+    missing = [f"missing: {yaml_key(each.path)}: {each.entry}" for each in verdict.missing]
+    parts = missing, [f"extra: {entry}" for entry in verdict.extra]
+    yield from (text for part in parts for text in part[:_MOST_RULES])
+    if hidden := sum(len(part[_MOST_RULES:]) for part in parts):
         yield f"… and {words.many(hidden, 'more rule')}"
 
 
@@ -424,7 +404,12 @@ def _guards(plan: Plan, guards: Iterable[GuardResult]) -> Section:
     at_once = "immediately, if the store is reachable:"
     table = (
         TableOf(guards, is_list=True)
-        .text("Result", lambda guard: line(_result_of(guard), ": ", guard.because))
+        .text(
+            "Result",
+            lambda guard: line(
+                StyledText(guard.result, _RESULTS[guard.result]), ": ", guard.because
+            ),
+        )
         .add(Column("Guard", ColumnKind.ID), lambda guard: guard.guard)
         .add(Column("Where", form=Form.FULL), lambda guard: guard.pool or "whole fleet")
         .prose("In fleet.yaml", lambda guard: _cite(plan, guard.path), Style.DIM, "limit: ")
@@ -436,22 +421,19 @@ def _guards(plan: Plan, guards: Iterable[GuardResult]) -> Section:
             Column("Or", ColumnKind.COMMAND, lead=at_once, style=Style.CYAN),
             lambda guard: Lines(guard.commands),
         )
-        .prose("Page", _page_of, Style.DIM, "page: ")
+        .prose(
+            "Page",
+            lambda e: words.page_of_guard(e.guard) if e.result == "refused" else "",
+            Style.DIM,
+            "page: ",
+        )
     )
     return Section("Guards", [table])
-
-
-def _result_of(guard: GuardResult) -> StyledText:
-    return StyledText(guard.result, _RESULTS[guard.result])
 
 
 def _describe_steps(guard: GuardResult) -> str:
     steps = guard.way_out.partition(guard.approve[0])[0] if guard.approve else guard.way_out
     return steps.rstrip()
-
-
-def _page_of(guard: GuardResult) -> str:
-    return words.page_of_guard(guard.guard) if guard.result == "refused" else ""
 
 
 def _approvals(plan: Plan) -> Section:
@@ -493,8 +475,7 @@ def _warnings(plan: Plan) -> Iterator[Section]:
 
 def _sources(plan: Plan, *, digests: bool) -> Iterator[Line]:
     """Yield the origin of each price list, and the digests of the plan and its inputs."""
-    for source in plan.prices:
-        yield line(dim(words.price_source(source)))
+    yield from (line(dim(words.price_source(source))) for source in plan.prices)
     if digests:
         named = ", ".join(f"{name} {digest}" for name, digest in words.digests(plan))
         yield line(dim(f"Digests: {named}"))
@@ -523,11 +504,10 @@ def status_blocks(plan: Plan) -> Iterator[Block]:
 
 
 def _cost(status: Status) -> str:
-    least = status.cost_per_hour_at_least
-    if status.cost_per_hour is not None:
-        return f"{words.rate(status.cost_per_hour)} {status.currency}/h"
-    known = f"at least {words.rate(least)} {status.currency}/h"
-    return known if least else f"cost {words.UNKNOWN}"
+    least, known = status.cost_per_hour_at_least, status.cost_per_hour
+    if known is None and not least:
+        return f"cost {words.UNKNOWN}"
+    return f"{'at least ' * (known is None)}{words.rate(least)} {status.currency}/h"
 
 
 def image_lines(plan: Plan) -> Iterator[Line]:

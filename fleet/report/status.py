@@ -6,9 +6,8 @@ null, never zero.
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from heapq import nlargest
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Literal
 
 from pydantic import Field
 
@@ -276,7 +275,11 @@ def pool_table(
         if any(number(pool) != 0 for pool in pools):
             count(name, number, fold)
 
-    table.name(heading, lambda pool: link(_name_pool(pool), targets.of_pool(pool.pool)))
+    def label(pool: PoolStatus) -> Cell:
+        mode = "" if pool.mode == "apply" else f" ({pool.mode})"
+        return link(pool.pool + mode, targets.of_pool(pool.pool))
+
+    table.name(heading, label)
     if why is Form.FULL:
         table.add(Column("in use", form=Form.FULL), pool_bar)
     count("busy", lambda pool: pool.busy)
@@ -294,20 +297,15 @@ def pool_table(
         ("failures", Style.YELLOW, lambda pool: pool.failures),
     ):
         table.add(Column(name, ColumnKind.PROSE, style=style, form=why), text)
-    quiet = [nth for nth, pool in enumerate(pools) if _is_quiet(pool)]
-    return table.hide(quiet if len(quiet) > _MAX_SHOWN else (), _count_quiet)
-
-
-def _name_pool(pool: PoolStatus) -> str:
-    return pool.pool if pool.mode == "apply" else f"{pool.pool} ({pool.mode})"
-
-
-def _is_quiet(pool: PoolStatus) -> bool:
-    return pool.machines == 0 and not change_of(pool) and pool.mode == "apply"
-
-
-def _count_quiet(pools: Sequence[PoolStatus]) -> str:
-    return f"{words.many(len(pools), 'pool')} without machines or changes"
+    quiet = [
+        nth
+        for nth, pool in enumerate(pools)
+        if pool.machines == 0 and not change_of(pool) and pool.mode == "apply"
+    ]
+    return table.hide(
+        quiet if len(quiet) > _MAX_SHOWN else (),
+        lambda rest: f"{words.many(len(rest), 'pool')} without machines or changes",
+    )
 
 
 def change_of(pool: PoolDecision) -> str:
@@ -366,10 +364,26 @@ def budgets_section(
 
     `projected` maps the path of each monthly budget to its amount at the end of the month.
     """
-    wanted = [each for each in budgets if not each.coming or each.exceeded]
     at_end = projected or {}
+
+    def note(budget: BudgetVerdict) -> str:
+        expected = at_end.get(budget.path)
+        if amount_of(budget.spent) is None:
+            return "spending unknown: no new machines under this budget"
+        if budget.exceeded:
+            return "exceeded: no new machines under this budget, running work ends normally"
+        if expected is not None and expected > budget.limit:
+            return f"above the limit by {expected - budget.limit:.2f} at the end of the month"
+        return words.near_limit(budget)
+
+    def share(budget: BudgetVerdict) -> Cell:
+        spent = amount_of(budget.spent)
+        if spent is None:
+            return words.UNKNOWN
+        return share_bar(spent, budget.limit) if budget.limit else Bar((("part", 100),))
+
     table = (
-        TableOf(wanted)
+        TableOf(each for each in budgets if not each.coming or each.exceeded)
         .name("", lambda each: yaml_key(each.path))
         .text("when", lambda each: each.when)
         .figure("spent", lambda each: words.amount(each.spent))
@@ -377,64 +391,35 @@ def budgets_section(
         .figure("planned", lambda each: words.amount(each.planned), fold=1)
         .figure("left", lambda each: words.amount(each.left))
         .figure("limit", lambda each: f"{words.rate(each.limit)} {each.unit}")
-        .prose("note", lambda each: _note(each, at_end.get(each.path)), Style.RED)
-        .hide(_all_but_first(wanted, _use), lambda rest: _count_rest(rest, "budget"))
+        .prose("note", note, Style.RED)
+        .keep(
+            _MAX_SHOWN,
+            lambda rest: f"{words.many(len(rest), 'budget')} with more left",
+            lambda each: (
+                Decimal("Infinity")
+                if each.exceeded or each.used is None or not each.limit
+                else each.used / each.limit,
+            ),
+        )
     )
     if projected is not None:
-        table.figure("expected", lambda each: _project(each, at_end)).text(
-            "of the limit", _bar_of_budget
-        )
+        table.figure(
+            "expected",
+            lambda each: (
+                f"{at_end[each.path]:.2f}"
+                if each.path in at_end
+                else words.UNKNOWN
+                if each.period == "month"
+                else "-"
+            ),
+        ).text("of the limit", share)
     return Section("Budgets", [table], "budgets")
-
-
-_T = TypeVar("_T")
-
-
-def _all_but_first(entries: Sequence[_T], order: Callable[[_T], tuple[object, ...]]) -> set[int]:
-    """Return the positions of the entries that are not among the largest by `order`."""
-    places = range(len(entries))
-    return {*places} - {*nlargest(_MAX_SHOWN, places, lambda nth: (order(entries[nth]), -nth))}
-
-
-def _count_rest(rest: Sequence[object], noun: str) -> str:
-    return f"{words.many(len(rest), noun)} with more left"
-
-
-def _use(budget: BudgetVerdict) -> tuple[Decimal]:
-    """Return the used part of the limit; infinite if exceeded or unknown."""
-    used = budget.used
-    if budget.exceeded or used is None or not budget.limit:
-        return (Decimal("Infinity"),)
-    return (used / budget.limit,)
-
-
-def _project(budget: BudgetVerdict, projected: Mapping[Path, Decimal]) -> str:
-    if budget.path in projected:
-        return f"{projected[budget.path]:.2f}"
-    return words.UNKNOWN if budget.period == "month" else "-"
-
-
-def _bar_of_budget(budget: BudgetVerdict) -> Cell:
-    spent = amount_of(budget.spent)
-    if spent is None:
-        return words.UNKNOWN
-    return share_bar(spent, budget.limit) if budget.limit else Bar((("part", 100),))
 
 
 def share_bar(part: Decimal, whole: Decimal) -> Bar:
     """Return a bar of a part of a whole. A negative part (a refund) is empty."""
     share = min(Decimal(100), 100 * max(Decimal(0), part) / whole) if whole > 0 else 0
     return Bar((("part", round(float(share), 1)),))
-
-
-def _note(budget: BudgetVerdict, projected: Decimal | None) -> str:
-    if amount_of(budget.spent) is None:
-        return "spending unknown: no new machines under this budget"
-    if budget.exceeded:
-        return "exceeded: no new machines under this budget, running work ends normally"
-    if projected is not None and projected > budget.limit:
-        return f"above the limit by {projected - budget.limit:.2f} at the end of the month"
-    return words.near_limit(budget)
 
 
 def limits_section(limits: Sequence[LimitVerdict]) -> Section:
@@ -447,10 +432,10 @@ def limits_section(limits: Sequence[LimitVerdict]) -> Section:
         .figure("new", lambda each: str(each.given), fold=1)
         .figure("waiting", lambda each: str(each.waiting))
         .figure("max", lambda each: str(each.limit))
-        .hide(_all_but_first(limits, _tightness), lambda rest: _count_rest(rest, "limit"))
+        .keep(
+            _MAX_SHOWN,
+            lambda rest: f"{words.many(len(rest), 'limit')} with more left",
+            lambda each: (bool(each.waiting), each.in_use + each.given - each.limit),
+        )
     )
     return Section("Limits", [table])
-
-
-def _tightness(limit: LimitVerdict) -> tuple[bool, int]:
-    return bool(limit.waiting), limit.in_use + limit.given - limit.limit

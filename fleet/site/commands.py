@@ -31,8 +31,8 @@ from fleet.report.html import document_to_html
 from fleet.report.markdown import cut, document_to_markdown
 from fleet.report.plan import plan_to_markdown
 from fleet.schema.model import Fleet
-from fleet.site.month import MonthRecords, days_of, month_at, month_report, name_month
-from fleet.site.month_report import month_blocks, month_to_csv
+from fleet.site.charges import MonthRecords, days_of, month_at, month_report, name_month
+from fleet.site.money import month_blocks, month_to_csv
 from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
 from fleet.state.store import Store, store_of

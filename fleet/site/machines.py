@@ -53,13 +53,20 @@ def pools(shown: Shown) -> Iterator[Page]:
     workers = _group_by_pool(shown.status.workers, lambda worker: (worker.pool,))
     waiting = _group_by_pool(shown.waits.groups, lambda group: group.signature.pools)
     fitting = _group_by_pool(shown.status.waiting, lambda entry: entry.pools)
-    history, images = shown.history, () if isinstance(shown.images, Unknown) else shown.images
+    history, plan = shown.history, shown.plan
+    images = () if isinstance(shown.images, Unknown) else shown.images
     for pool in shown.status.pools:
         name = pool.pool
         own, groups = workers.get(name, []), waiting.get(name, [])
         held = [*_binding(shown, name, {entry.signature for entry in fitting.get(name, ())})]
         budgets = [each for each in shown.plan.budgets if each.path[:2] == ("pools", name)]
         trend = history if isinstance(history, Unknown) else history.pools[name]
+        # The changes of a pool are drawn as in the text of a plan.
+        of_pool = {
+            kind: tuple(each for each in getattr(plan, kind) if each.pool == name)
+            for kind in ("actions", "releases", "resumes")
+        }
+        changes = plan.altered(**of_pool, bases=(), promotions=())
         none = alarm(_UNREAD) if pool.machines is None else line("No workers.")
         blocks: list[Block] = [
             Title(line(name)),
@@ -78,23 +85,10 @@ def pools(shown: Shown) -> Iterator[Page]:
                 [worker_table(shown.status, own, shown.addresses) if own else none],
                 "workers",
             ),
-            _changes(shown, name),
+            Section("Changes in this plan", changes_section(changes).blocks, "changes"),
             Section("Waiting requests that fit", [group_table(shown, groups)], "waiting"),
         ]
         yield Page(shown.addresses.pools[name], blocks)
-
-
-def _changes(shown: Shown, pool: str) -> Section:
-    """Return the changes of a pool in this plan, as the text of a plan has them."""
-    plan = shown.plan
-    actions, releases, resumes = (
-        tuple(each for each in changes if each.pool == pool)
-        for changes in (plan.actions, plan.releases, plan.resumes)
-    )
-    own = plan.altered(
-        actions=actions, releases=releases, resumes=resumes, bases=(), promotions=()
-    )
-    return Section("Changes in this plan", changes_section(own).blocks, "changes")
 
 
 _T = TypeVar("_T")
@@ -235,7 +229,14 @@ def _list_others(shown: Shown) -> list[Block]:
     exists = (each for each in shown.plan.workers if each.inactive and each.verdict != "create")
     inactive = sorted(exists, key=lambda each: (each.pool, each.worker))
     about = "The machine of each is gone or its token disabled. They cost nothing and get no work."
-    gone = [] if isinstance(shown.log, Unknown) else [*_find_deleted(shown.log)][::-1]
+    created: dict[str, datetime] = {}
+    gone: list[tuple[LogEntry, datetime | None]] = []
+    for each in () if isinstance(shown.log, Unknown) else shown.log:
+        if (each.kind, each.outcome) == ("create", "done"):
+            created[each.machine] = each.at
+        elif (each.kind, each.outcome) == ("delete", "done") and each.machine:
+            gone.append((each, created.pop(each.machine, None)))
+    gone.reverse()
     none = line("" if gone else f"No worker was deleted in the last {DAYS} days.")
     unread = isinstance(shown.log, Unknown) and unread_line("Deleted workers", shown.log)
     left = (
@@ -267,16 +268,6 @@ def _list_others(shown: Shown) -> list[Block]:
     ]
 
 
-def _find_deleted(log: Iterable[LogEntry]) -> Iterator[tuple[LogEntry, datetime | None]]:
-    """Yield each deletion of a machine, with the time of its creation if known."""
-    created = {}
-    for each in log:
-        if each.outcome == "done" and each.kind == "create":
-            created[each.machine] = each.at
-        elif each.outcome == "done" and each.kind == "delete" and each.machine:
-            yield each, created.pop(each.machine, None)
-
-
 def _worker(
     shown: Shown, worker: WorkerStatus, pool: PoolStatus | None, build: RunningBuild | None
 ) -> list[Block]:
@@ -298,7 +289,7 @@ def _worker(
         ("Work has cost", price(worker.work_cost, currency)),
     )
     reason = StyledText(worker.reason.value, Style.CODE)
-    place = (worker.provider or words.UNKNOWN, worker.location)
+    place = words.join(", ", worker.provider or words.UNKNOWN, worker.location or "")
     about_pool: list[Block] = [line("This pool is no longer in the configuration.")]
     return [
         Title(line(worker.worker)),
@@ -311,7 +302,7 @@ def _worker(
             ("Image", f"{worker.image or '-'}{outdated}"),
             ("Machine type", worker.type or "-"),
             ("Size", words.size_of(worker) or words.UNKNOWN),
-            ("Location", ", ".join(filter(None, place))),
+            ("Location", place),
             ("Created", created),
             ("Price", price(amount_of(worker.cost), f"{currency}/h")),
             ("Cost so far", price(worker.cost_so_far, currency)),

@@ -52,7 +52,7 @@ def overview(shown: Shown) -> Iterator[Page]:
     bases = (
         TableOf(status.bases)
         .name("Provider", lambda base: base.provider)
-        .prose("Change", lambda base: "; ".join(filter(None, (*base.steps, base.outdating))))
+        .prose("Change", lambda base: words.join("; ", *base.steps, base.outdating))
     )
     contact = [NO_CONTACT] if status.waiting and not status.contact else []
     trend = None if isinstance(history, Unknown) else history.fleet
@@ -96,24 +96,16 @@ def overview(shown: Shown) -> Iterator[Page]:
 
 def _troubles(shown: Shown) -> Iterator[Line]:
     """Yield links to the workers and requests that need attention."""
-    broken = sum(each.state in BROKEN for each in shown.status.workers)
-    for label, text, page in (
-        ("Not working: ", words.many(broken, "worker") if broken else "", WORKERS),
-        ("Waiting too long: ", _describe_late(shown), QUEUE),
-    ):
-        if text:
-            yield (*bold(label), StyledText(text, target=f"{page}/index.html"))
-
-
-def _describe_late(shown: Shown) -> str:
-    """Count the requests that wait too long, by their prospect; empty without such requests."""
-    late = [request for request, _ in late_requests(shown)]
-    soon = shown.plan.time + _SOON
-    never = sum(each.never for each in late)
-    starts = [at for each in late if not each.never and (at := each.start or each.assumed)]
-    prompt = sum(start <= soon for start in starts)
-    unknown = len(late) - len(starts) - never
-    return words.late(prompt, len(starts) - prompt, unknown, never) if late else ""
+    if broken := sum(each.state in BROKEN for each in shown.status.workers):
+        there = StyledText(words.many(broken, "worker"), target=f"{WORKERS}/index.html")
+        yield (*bold("Not working: "), there)
+    if late := [request for request, _ in late_requests(shown)]:
+        never = sum(each.never for each in late)
+        starts = [at for each in late if not each.never and (at := each.start or each.assumed)]
+        prompt = sum(start <= shown.plan.time + _SOON for start in starts)
+        unknown = len(late) - len(starts) - never
+        said = words.late(prompt, len(starts) - prompt, unknown, never)
+        yield (*bold("Waiting too long: "), StyledText(said, target=f"{QUEUE}/index.html"))
 
 
 def _waiting(shown: Shown, heading: str, *, is_served: bool) -> Section:
@@ -133,54 +125,46 @@ def _waiting(shown: Shown, heading: str, *, is_served: bool) -> Section:
 
 def _tiles(status: Status, plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield the main figures; an unreadable figure is shown as unknown, never as zero."""
-    yield from (_workers(status), _demand(status), _money(status))
-    withheld = words.withheld(plan)
-    yield words.changes(plan), f"in this plan{f'; guards withhold {withheld}' if withheld else ''}"
-
-
-def _workers(status: Status) -> tuple[str, str]:
-    count = len(status.workers)
-    noun = "worker" if count == 1 else "workers"
     states = Counter(words.state(worker) for worker in status.workers)
     kinds = ["busy", "idle", "starting"]
     kinds += sorted(states.keys() - {*kinds})
     counted = ", ".join(f"{states[kind]:,} {kind}" for kind in kinds)
-    if not status.unlisted:
-        return f"{count:,}", f"{noun}: {counted}"
-    where = words.named("pool", status.unlisted)
-    if not count:
-        return words.UNKNOWN, f"workers: {where} could not be read"
-    return f"at least {count:,}", f"{noun}: {counted}; {where} could not be read"
-
-
-def _demand(status: Status) -> tuple[str, str]:
+    noun = "worker" if len(status.workers) == 1 else "workers"
+    unread = f"{words.named('pool', status.unlisted)} could not be read" if status.unlisted else ""
+    yield _tile(len(status.workers), f"{noun}: {counted}", "workers", unread)
     total = sum(entry.count for entry in status.waiting)
     served = sum(entry.served for entry in status.waiting)
-    noun = "request waits" if total == 1 else "requests wait"
-    is_known = served or not status.unlisted
-    others = f"{total - served:,} {'waits' if total - served == 1 else 'wait'} for one"
-    text = f"{noun}: {words.have_a_machine(served)}, {others}" if total and is_known else noun
-    where = "; ".join(_incomplete_queues(status))
-    if not where:
-        return f"{total:,}", text
-    if not total:
-        return words.UNKNOWN, f"waiting requests: {where}"
-    return f"at least {total:,}", f"{text}; {where}"
-
-
-def _incomplete_queues(status: Status) -> Iterator[str]:
-    """Yield the queues that could not be read, then those that were only partly read."""
-    if status.unread:
-        yield f"{words.named('queue', status.unread)} could not be read"
+    text = "request waits" if total == 1 else "requests wait"
+    if total and (served or not status.unlisted):
+        others = f"{total - served:,} {'waits' if total - served == 1 else 'wait'} for one"
+        text += f": {words.have_a_machine(served)}, {others}"
     sampled = [estimate.queue for estimate in status.estimates]
-    if sampled:
-        yield f"{words.named('queue', sampled)} only partly read"
-
-
-def _money(status: Status) -> tuple[str, str]:
-    text = f"{status.currency} an hour now"
-    now, after = status.cost_per_hour, status.cost_per_hour_after
+    queues = words.join(
+        "; ",
+        f"{words.named('queue', status.unread)} could not be read" if status.unread else "",
+        f"{words.named('queue', sampled)} only partly read" if sampled else "",
+    )
+    yield _tile(total, text, "waiting requests", queues)
+    now, after, text = status.cost_per_hour, status.cost_per_hour_after, "an hour now"
+    text = f"{status.currency} {text}"
     if now is None or after is None:
         least = status.cost_per_hour_at_least
-        return f"at least {least:.2f}" if least else words.UNKNOWN, text
-    return f"{now:.2f}", f"{text}, {after:.2f} after this plan" if now != after else text
+        yield f"at least {least:.2f}" if least else words.UNKNOWN, text
+    else:
+        yield f"{now:.2f}", f"{text}, {after:.2f} after this plan" if now != after else text
+    withheld = words.withheld(plan)
+    yield words.changes(plan), f"in this plan{f'; guards withhold {withheld}' if withheld else ''}"
+
+
+def _tile(count: int, text: str, noun: str, unread: str) -> tuple[str, str]:
+    """Return a count and its meaning; `unread` are the sources that are missing in the count."""
+    if not unread:
+        return f"{count:,}", text
+    return (
+        (f"at least {count:,}", f"{text}; {unread}")
+        if count
+        else (
+            words.UNKNOWN,
+            f"{noun}: {unread}",
+        )
+    )

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from fleet.explain.request import WaitingGroup, WaitingRequest
 from fleet.explain.values import Explanation
 from fleet.model.facts import PlaceFacts
-from fleet.model.plan import Signature
 from fleet.report.answers import explanation_blocks
 from fleet.report.document import (
     BLANK,
@@ -75,6 +74,13 @@ def _list_reasons(shown: Shown) -> list[Block]:
     rest = f"and {count} in {words.many(len(hidden), 'more row')}: "
     everything = StyledText("all requests by id", target=f"{REQUESTS}/~id/index.html")
     late = sorted(late_requests(shown), key=lambda each: (each[0].since, each[0].key))
+    table = (
+        TableOf(late[:_MOST_LONG])
+        .name("Request", lambda each: line(_name(shown, each[0])))
+        .text("Waits", lambda each: words.since(each[0].since, shown.plan.time), fold=1)
+        .text("Expected start", lambda each: _describe_starts([each[0]]))
+        .prose("Why", lambda each: _cut(each[0].brief or each[1].verdict, _MOST_LETTERS_OF_REASON))
+    )
     about = (
         "Requests with the same tags and the same cause are one row; those without a machine come "
         "first. Your request: "
@@ -92,32 +98,23 @@ def _list_reasons(shown: Shown) -> list[Block]:
         line(rest, everything) if hidden else BLANK,
         Section(
             "Waiting too long",
-            [line(about_late), _late_table(shown, late), more(late, _MOST_LONG, ": ", everything)]
-            if late
-            else [],
+            [line(about_late), table, more(late, _MOST_LONG, ": ", everything)] if late else [],
             "late",
         ),
     ]
-
-
-def _late_table(
-    shown: Shown, late: Sequence[tuple[WaitingRequest, WaitingGroup]]
-) -> TableOf[tuple[WaitingRequest, WaitingGroup]]:
-    return (
-        TableOf(late[:_MOST_LONG])
-        .name("Request", lambda each: line(_name(shown, each[0])))
-        .text("Waits", lambda each: words.since(each[0].since, shown.plan.time), fold=1)
-        .text("Expected start", lambda each: _describe_starts([each[0]]))
-        .prose("Why", lambda each: _cut(each[0].brief or each[1].verdict, _MOST_LETTERS_OF_REASON))
-    )
 
 
 def group_table(shown: Shown, groups: Sequence[WaitingGroup], *, is_brief: bool = False) -> Table:
     """Return waiting requests as a table with a row per group; `is_brief`: only why and when."""
 
     def count(group: WaitingGroup) -> Lines:
-        tags = () if is_brief else _describe_signature(group.signature)
-        return Lines([words.many(len(group.requests), "request"), *tags])
+        asked, tags = group.signature, listed([f"`{tag}`" for tag in group.signature.required])
+        about = quiet(f"{asked.queue}, priority {asked.priority}"), quiet(tags or "no tags")
+        return Lines([words.many(len(group.requests), "request"), *(() if is_brief else about)])
+
+    def oldest(group: WaitingGroup) -> Line:
+        first = min(group.requests, key=lambda each: each.since or shown.plan.time)
+        return line(words.since(first.since, shown.plan.time), _mark_long(shown, group, first))
 
     table = (
         TableOf(groups)
@@ -125,14 +122,8 @@ def group_table(shown: Shown, groups: Sequence[WaitingGroup], *, is_brief: bool 
         .prose("Why they wait", lambda each: Lines([*_reasons(shown, each, is_brief=is_brief)]))
     )
     if not is_brief:
-        table.text("Oldest waits", lambda each: _describe_oldest(shown, each), fold=1)
+        table.text("Oldest waits", oldest, fold=1)
     return table.text("Expected start", lambda each: _describe_starts(each.requests))
-
-
-def _describe_signature(signature: Signature) -> tuple[Line, Line]:
-    """Return the queue, priority and tags of requests."""
-    tags = listed([f"`{tag}`" for tag in signature.required])
-    return quiet(f"{signature.queue}, priority {signature.priority}"), quiet(tags or "no tags")
 
 
 def _reasons(shown: Shown, group: WaitingGroup, *, is_brief: bool) -> Iterator[Line]:
@@ -152,11 +143,6 @@ def _name(shown: Shown, request: WaitingRequest) -> StyledText:
     """Return the package, id and user of a request, with a link to its page."""
     name = sentences.name_build(request.package, request.key, request.user)
     return StyledText(name, target=shown.addresses.of_request(request.key))
-
-
-def _describe_oldest(shown: Shown, group: WaitingGroup) -> Line:
-    oldest = min(group.requests, key=lambda each: each.since or shown.plan.time)
-    return line(words.since(oldest.since, shown.plan.time), _mark_long(shown, group, oldest))
 
 
 def _mark_long(shown: Shown, group: WaitingGroup, request: WaitingRequest) -> StyledText:
@@ -193,7 +179,7 @@ def late_requests(shown: Shown) -> Iterator[tuple[WaitingRequest, WaitingGroup]]
 def _format_rule(answer: Explanation) -> str:
     """Return the key of fleet.yaml that decides, and its position; empty without a key."""
     key, place = yaml_key(answer.path), answer.place
-    return place if place.startswith(key) else ", ".join(filter(None, (key, place)))
+    return place if place.startswith(key) else words.join(", ", key, place)
 
 
 class BuildRow(NamedTuple):
@@ -268,16 +254,15 @@ def _request(
     links = [
         StyledText(each.key, target=addresses.of_request(each.key)) for each in others[:MAX_ROWS]
     ]
-    id_ = dim(f" {answer.name}")
+    id_, rule = dim(f" {answer.name}"), _format_rule(answer)
+    tags = listed([f"`{tag}`" for tag in group.signature.required]) or "none"
+    everything = [line(f"Tags: {tags}"), *explanation_blocks(answer)]
     return [
         Title(line(request.package, id_) if request.package else line(answer.name)),
         addresses.in_text(" ".join(answer.plain) or answer.headline),
         Section(
             "What helps",
-            [
-                Section("You", [Items(_own_choices(shown, answer))]),
-                Section("Those who keep this fleet", _changes(shown, group, answer)),
-            ],
+            _changes(shown, group, answer),
             "change",
         ),
         Section("Contact", [Items(contacts or [nobody])], "contact"),
@@ -287,7 +272,14 @@ def _request(
             [about, _place_table(shown, group, answer)] if answer.places else [],
             "places",
         ),
-        Fold("For operators: each pool, tags, and facts", _details(group, answer)),
+        Fold(
+            "For operators: each pool, tags, and facts",
+            [
+                line(f"In a terminal: `fleet explain request {answer.name}`"),
+                line("Rule: ", StyledText(rule, Style.CODE)) if rule else BLANK,
+                *(everything if answer.reasons or answer.suggestions else []),
+            ],
+        ),
         Section(
             f"{words.many(len(others), 'other request')} with the same reason",
             [join_links(links), more(others, MAX_ROWS)] if others else [],
@@ -296,31 +288,26 @@ def _request(
     ]
 
 
-def _own_choices(shown: Shown, answer: Explanation) -> list[Line | str]:
-    """Return the choices of the user of a request."""
-    has_start = bool(answer.expected or answer.assumed)
-    choice = shown.addresses.in_text(sentences.describe_choice(answer.behind))
-    others = [
+def _changes(shown: Shown, group: WaitingGroup, answer: Explanation) -> list[Block]:
+    """Return the choices of the user of a request, then those of the keepers of fleet.yaml."""
+    has_start, in_text = bool(answer.expected or answer.assumed), shown.addresses.in_text
+    choices = [
         each.sentence
         for each in answer.suggestions
         if not each.changes and (each.asks or not has_start)
     ]
-    return [*([choice] if has_start else []), *others] or [sentences.NOTHING]
-
-
-def _changes(shown: Shown, group: WaitingGroup, answer: Explanation) -> list[Block]:
-    """Return the changes and steps that the keepers of fleet.yaml can make."""
+    own = [in_text(sentences.describe_choice(answer.behind))] if has_start else []
     changing = [each for each in answer.suggestions if each.changes]
     minor = [each.brief for each in changing if each.is_minor]
-    major = [
-        shown.addresses.in_text(each.brief or each.sentence)
-        for each in changing
-        if not each.is_minor
-    ]
-    return [
+    major = [in_text(each.brief or each.sentence) for each in changing if not each.is_minor]
+    keepers: list[Block] = [
         Items(major),
         Fold(words.many(len(minor), "other change"), [Items(minor)]),
         Items([] if group.is_served else answer.next_steps),
+    ]
+    return [
+        Section("You", [Items([*own, *choices] or [sentences.NOTHING])]),
+        Section("Those who keep this fleet", keepers),
     ]
 
 
@@ -375,17 +362,6 @@ def _place_table(shown: Shown, group: WaitingGroup, answer: Explanation) -> Tabl
         )
         .text("Note", note)
     )
-
-
-def _details(group: WaitingGroup, answer: Explanation) -> list[Block]:
-    """Return the command and the key that decides, then the whole explanation, if any."""
-    rule, tags = _format_rule(answer), [f"`{tag}`" for tag in group.signature.required]
-    everything = [line(f"Tags: {listed(tags) or 'none'}"), *explanation_blocks(answer)]
-    return [
-        line(f"In a terminal: `fleet explain request {answer.name}`"),
-        line("Rule: ", StyledText(rule, Style.CODE)) if rule else BLANK,
-        *(everything if answer.reasons or answer.suggestions else []),
-    ]
 
 
 def _rows(shown: Shown) -> Iterator[BuildRow]:

@@ -103,15 +103,12 @@ def place(each: PlaceFacts) -> str:
 
 def place_note(each: PlaceFacts) -> str:
     """Return the reasons not to use a machine option, such as a deadline; empty if usable."""
-    notes = []
-    if each.closed:
-        notes.append(f"not created: {each.closed}")
-    if each.is_late:
-        whose = "its own deadline" if each.own_deadline else "the deadline"
-        notes.append(f"misses {whose} ({write_duration(each.deadline or 0)})")
-    if each.asks:
-        notes.append("needs a rule of the allow-list")
-    return ", ".join(notes)
+    whose = "its own deadline" if each.own_deadline else "the deadline"
+    late = f"misses {whose} ({write_duration(each.deadline or 0)})"
+    closed = f"not created: {each.closed}" if each.closed else ""
+    return join(
+        ", ", closed, late * each.is_late, "needs a rule of the allow-list" * bool(each.asks)
+    )
 
 
 def rules_to_allow(places: Iterable[PlaceFacts]) -> Iterator[str]:
@@ -142,12 +139,10 @@ def market(inputs: WorkerInputs) -> str:
 
 def plan_cost(plan: Plan, *, arrow: str = "->") -> str:
     """Format the cost per hour before and after a plan, with "at least" if partly unknown."""
-    if plan.is_cost_known:
-        return before_after(plan.cost_before, plan.cost_after, plan.currency, arrow=arrow)
-    if not plan.cost_before and not plan.cost_after:
+    if not (plan.is_cost_known or plan.cost_before or plan.cost_after):
         return f"cost {UNKNOWN}"
     known = before_after(plan.cost_before, plan.cost_after, plan.currency, arrow=arrow)
-    return f"at least {known}"
+    return known if plan.is_cost_known else f"at least {known}"
 
 
 def figure(count: int | None) -> str:
@@ -157,12 +152,10 @@ def figure(count: int | None) -> str:
 
 def size_of(facts: WorkerFacts) -> str:
     """Format the cores, memory, disk, swap and architecture of a machine; empty if unknown."""
-    parts = [] if facts.cores is None else [f"{many(facts.cores, 'core')}"]
     sizes = ((facts.memory, "memory"), (facts.disk, "disk"), (facts.swap, "swap"))
-    parts += [f"{size / 1024:g} GiB {of}" for size, of in sizes if size]
-    if parts and facts.architecture:
-        parts.append(facts.architecture)
-    return ", ".join(parts)
+    cores = "" if facts.cores is None else many(facts.cores, "core")
+    known = join(", ", cores, *(f"{size / 1024:g} GiB {of}" for size, of in sizes if size))
+    return join(", ", known, facts.architecture or "") if known else ""
 
 
 def state(worker: WorkerVerdict) -> str:
@@ -173,16 +166,14 @@ def state(worker: WorkerVerdict) -> str:
 def duration(length: timedelta) -> str:
     """Format a duration in its two largest units, for instance "1 h 20 min"."""
     seconds = max(0, int(length.total_seconds()))
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if minutes == 0:
-        return f"{seconds} s"
-    if hours == 0:
-        return f"{minutes} min"
-    if days == 0:
-        return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
-    return f"{days} d {hours % 24} h" if hours % 24 else f"{days} d"
+    for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60)):
+        if seconds >= size:
+            rest = seconds % size // part
+            return f"{seconds // size} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{seconds} s" if seconds < _MINUTE else f"{seconds // _MINUTE} min"
 
 
+_MINUTE = 60
 ASSUMED = ", assumed"
 """A note at times that assume a duration."""
 
@@ -261,13 +252,15 @@ def changes(plan: Plan) -> str:
     if plan.is_quiet:
         unsure = plan.unknown or plan.estimates
         return "nothing to change (some facts are unknown)" if unsure else "nothing to change"
-    released = f", {len(plan.releases):,} to release" if plan.releases else ""
-    released += f", {len(plan.resumes):,} to give back" if plan.resumes else ""
-    parts = sum(len(each.steps) for each in plan.bases)
-    shared = f", {many(parts, 'change')} to shared resources" if parts else ""
-    moved = len(plan.promotions)
-    images = f", {many(moved, 'image version')} to move" if moved else ""
-    return _counts(plan.actions, always=True) + released + shared + images
+    parts, moved = sum(len(each.steps) for each in plan.bases), len(plan.promotions)
+    return join(
+        ", ",
+        _counts(plan.actions, always=True),
+        f"{len(plan.releases):,} to release" if plan.releases else "",
+        f"{len(plan.resumes):,} to give back" if plan.resumes else "",
+        f"{many(parts, 'change')} to shared resources" if parts else "",
+        f"{many(moved, 'image version')} to move" if moved else "",
+    )
 
 
 def replacement(promotion: Promotion, currency: str) -> str:
@@ -306,10 +299,14 @@ def have_a_machine(count: int) -> str:
 
 def late(soon: int, later: int, unknown: int, never: int) -> str:
     """Count the requests that wait too long, by their prospect."""
-    parts = [f"{soon:,} {'starts' if soon == 1 else 'start'} within 1 h"] if soon else []
-    named = ((later, "later"), (unknown, "without a known start"), (never, "never"))
-    parts += [f"{count:,} {words}" for count, words in named if count]
-    return f"{many(soon + later + unknown + never, 'request')}: {', '.join(parts)}"
+    counts = (
+        (soon, f"{'starts' if soon == 1 else 'start'} within 1 h"),
+        (later, "later"),
+        (unknown, "without a known start"),
+        (never, "never"),
+    )
+    named = ", ".join(f"{count:,} {words}" for count, words in counts if count)
+    return f"{many(soon + later + unknown + never, 'request')}: {named}"
 
 
 def waiting(plan: Plan) -> str:
@@ -325,22 +322,26 @@ def new_machines(plan: Plan) -> Iterator[str]:
     optimum = plan.optimum
     if optimum is None:
         return
-    cost = _cost_until_idle(plan, optimum)
+    gap = ""
     if optimum.is_optimal:
-        yield f"{cost} (cheapest choice)"
-    elif optimum.is_about_cost and optimum.gap == 1:
-        yield f"{cost} ({optimum.because})"
+        gap = " (cheapest choice)"
     elif optimum.is_about_cost:
-        yield f"{cost} (at most {optimum.gap:.2%} above the cheapest choice: {optimum.because})"
-    else:
-        yield cost
-    assumed = []
-    if optimum.assumed:
-        assumed.append(f"1h for {many(optimum.assumed, 'request')} of unknown duration")
-    if optimum.unpriced:
-        assumed.append(f"price 0 for {many(optimum.unpriced, 'machine')} of unknown price")
+        above = (
+            "" if optimum.gap == 1 else f"at most {optimum.gap:.2%} above the cheapest choice: "
+        )
+        gap = f" ({above}{optimum.because})"
+    yield _cost_until_idle(plan, optimum) + gap
+    assumed = join(
+        "; ",
+        f"1h for {many(optimum.assumed, 'request')} of unknown duration"
+        if optimum.assumed
+        else "",
+        f"price 0 for {many(optimum.unpriced, 'machine')} of unknown price"
+        if optimum.unpriced
+        else "",
+    )
     if assumed:
-        yield f"Assumed: {'; '.join(assumed)}"
+        yield f"Assumed: {assumed}"
     if optimum.withheld:
         yield f"Not included: {many(optimum.withheld, 'machine')} withheld by a guard"
 
@@ -351,17 +352,19 @@ def _cost_until_idle(plan: Plan, optimum: Optimum) -> str:
     created = sum(isinstance(action, Create) for action in plan.actions)
     if not count:
         return f"New machines cost {money} until they are idle"
-    which = "The" if count != created else "This" if count == 1 else "These"
-    which += " machine" if count == 1 else f" {count:,} machines"
-    which += " for waiting requests" if count != created else ""
-    what = f"costs {money} until it is" if count == 1 else f"cost {money} until they are"
-    return f"{which} {what} idle"
+    some = count != created
+    which = "The" if some else "This" if count == 1 else "These"
+    noun, costs, they = ("machine", "costs", "it is")
+    if count > 1:
+        noun, costs, they = (f"{count:,} machines", "cost", "they are")
+    for_them = " for waiting requests" * some
+    return f"{which} {noun}{for_them} {costs} {money} until {they} idle"
 
 
 def withheld(plan: Plan) -> str:
     """Format the number of actions that guards withhold; empty if no action is withheld."""
     released = f"{len(plan.unreleased):,} to release" if plan.unreleased else ""
-    return ", ".join(filter(None, (_counts(plan.withheld, always=False), released)))
+    return join(", ", _counts(plan.withheld, always=False), released)
 
 
 def used(approval: ApprovalVerdict) -> str:

@@ -10,15 +10,15 @@ import pytest
 
 from fleet.images.debusine_build import (
     LISTED,
-    archive_of_the_role,
     customization_script,
-    task_data,
+    request_data,
 )
 from fleet.images.packages import read_packages
-from fleet.model.images import role_variables
+from fleet.model.images import BuildOrder, role_variables
 from fleet.schema.model import ImageRecipe
 from tests.ansible import roots
 from tests.ansible.roots import chrooted
+from tests.builders import NOW
 from tests.live.chroot import Impossible, archive
 
 pytestmark = pytest.mark.images
@@ -37,9 +37,11 @@ def test_script_installs_worker_in_root_and_removes_ansible(
         root = roots.unpack("trixie", tmp_path)
     except Impossible as reason:
         pytest.skip(str(reason))
-    variables = role_variables(RECIPE)
-    script = customization_script(archive_of_the_role(), variables, ("iproute2",))
-    data = task_data(RECIPE, archive(), "", script)
+    order = BuildOrder(
+        image="own", version="20261121T080000Z", recipe=RECIPE, built_at=NOW, built_by="a test"
+    )
+    script = customization_script(role_variables(RECIPE), ("iproute2",))
+    data = request_data(order, archive())
     options = json.loads(json.dumps(data["bootstrap_options"]))
     chrooted(root, "apt-get", "-qq", "update")
     wanted = ("apt-get", "-qq", "--yes", "--no-install-recommends", "install")

@@ -18,7 +18,6 @@ OTHER_TEXT = frozenset(
     {
         "fleet/apply/policies.py",  # tests of operators
         "fleet/apply/policy_plugin.py",
-        "fleet/report/policies.py",
         "fleet/model/apt_sources.py",  # findings about fleet.yaml
         "fleet/report/findings.py",
         "fleet/model/tickets.py",  # the ends of tickets

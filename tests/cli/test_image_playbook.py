@@ -9,13 +9,11 @@ import pytest
 
 from fleet.images import commands
 from fleet.images.folder import find_build, list_versions
-from fleet.images.instance import CLEAN, READY, SYSTEM
-from fleet.images.packages import LIST_INSTALLED
 from fleet.model.images import recipe_digest
 from fleet.schema.pools import PlaybookRecipe
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
-from tests.rigs.machines import MachineRig
+from tests.rigs.machines import CLEAN, PACKAGES, READY, SYSTEM, MachineRig
 from tests.rigs.process import ROOT
 from tests.rigs.trial import Trial
 
@@ -86,7 +84,7 @@ def test_playbook_runs_and_is_tested_on_machine_of_its_base(bakery: Bakery) -> N
     image = bakery.rig.api.state.resources["images"][server["image"]]
     assert image["name"] == "fedora-43"
     assert bakery.rig.play == bakery.trial.folder / "mock-builder/playbook.yml"
-    assert bakery.rig.asked[-5:] == [READY, f"set -e\n{TEST}", LIST_INSTALLED, SYSTEM, CLEAN]
+    assert bakery.rig.asked[-5:] == [READY, f"set -e\n{TEST}", PACKAGES, SYSTEM, CLEAN]
     assert bakery.rig.hetzner.left() == []
 
 

@@ -6,10 +6,11 @@ The token is no argument: tests of leaks that run beside it look at those of all
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
-from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, Hetzner, SshAccess
-from fleet.clouds.hcloud.ssh import Ssh, Writing
+from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, Hetzner
+from fleet.clouds.hcloud.ssh import Ssh, write_disk
 from fleet.images.folder import read_manifest
 from fleet.images.instance import InstanceBuilder
 from fleet.images.publish import Pipeline
@@ -34,23 +35,22 @@ def _do_not_wait(_: float) -> None:
 
 def publish(endpoint: str, folder: str, device: str) -> None:
     """Publish until the first bytes are uploaded."""
-    writing = Writing(device=device, piece_mib=1, pause=_do_not_wait)
-    entry = SshAccess(connect=Shell, pause=_do_not_wait)
-    site = HcloudSite("debian-ci", "fsn1", entry=entry, writing=writing)
-    publisher = Pipeline(HcloudPublisher(site, TOKEN, base_url=endpoint))
+    write = partial(write_disk, device=device, piece_mib=1, pause=_do_not_wait)
+    api = Hetzner(TOKEN, base_url=endpoint, pause=_do_not_wait)
+    site = HcloudSite(api, "debian-ci", "fsn1", connect=Shell, write=write)
+    publisher = Pipeline(HcloudPublisher(site))
     publisher.publish(read_manifest(Path(folder)), folder, _die_of_transfer)
 
 
 def build(endpoint: str, images: str, version: str) -> None:
     """Bake until the role would run."""
-    site = HcloudSite("debian-ci", "fsn1", entry=SshAccess(connect=Idle))
+    api = Hetzner(TOKEN, base_url=endpoint, pause=_never)
+    site = HcloudSite(api, "debian-ci", "fsn1", connect=Idle)
     recipe = ImageRecipe(suite="trixie", architecture="amd64")
     order = BuildOrder(
         image="trixie", version=version, recipe=recipe, built_at=NOW, built_by="ana"
     )
-    InstanceBuilder(Path(images), site, Hetzner(TOKEN, base_url=endpoint, pause=_never)).build(
-        order, _die_of_step
-    )
+    InstanceBuilder(Path(images), site).build(order, _die_of_step)
 
 
 def _never(_: float) -> None:

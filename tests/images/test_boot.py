@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleet.images.boot import Trial, boot_image, choose_accelerator
-from fleet.images.fake_debusine import Proxy, Stage, WorkerServer
+from fleet.images.fake_debusine import Stage, WorkerServer
 from fleet.model.images import Test as Result
 from tests.builders.sentences import tells
 from tests.fakes.qemu import install_qemu, pid_of
@@ -130,7 +130,7 @@ def test_boot_test_reports_refused_registration(bench: Bench) -> None:
     bench.has_qemu("register", "off")
 
     with WorkerServer(TOKEN) as real:
-        server = Proxy("b" * 64, f"http://127.0.0.1:{real.port}")
+        server = WorkerServer("b" * 64, f"http://127.0.0.1:{real.port}")
         problems = bench.boot(limit=60, server=server).problems
 
     assert tells(problems[-1], "POST", "/api/1.0/worker/register/", "400")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, web
 
-from fleet.images.fake_debusine import CONNECT, Proxy, Stage, WorkerServer
+from fleet.images.fake_debusine import CONNECT, Stage, WorkerServer
 from fleet.queues.http import BackgroundServer, LoopbackServer
 from tests.rigs.worker_client import OWN, TAGS, WorkerClient
 
@@ -26,7 +26,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[WorkerServer]:
             yield first
         else:
             url = f"http://127.0.0.1:{first.port}/"
-            yield stack.enter_context(Proxy(TOKEN, url))
+            yield stack.enter_context(WorkerServer(TOKEN, url))
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_websocket_ends_with_the_server() -> None:
 def test_missing_response_of_server_is_reported() -> None:
     closed = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     closed.server_close()
-    with Proxy(TOKEN, f"http://127.0.0.1:{closed.server_port}") as server:
+    with WorkerServer(TOKEN, f"http://127.0.0.1:{closed.server_port}") as server:
         worker = WorkerClient(server.port)
 
         assert worker.register(TOKEN) == 502
@@ -156,7 +156,7 @@ class _WithWork(BaseHTTPRequestHandler):
 def test_work_is_followed_to_its_end() -> None:
     with (
         BackgroundServer(LoopbackServer(_WithWork)) as real,
-        Proxy(TOKEN, f"http://127.0.0.1:{real.port}") as server,
+        WorkerServer(TOKEN, f"http://127.0.0.1:{real.port}") as server,
     ):
         worker = WorkerClient(server.port)
         worker.fetch()
@@ -180,7 +180,7 @@ class _Echo(WorkerServer):
 
 @pytest.mark.parametrize("sent", ["x" * 200_000, b"\x00\xff"], ids=type)
 def test_websocket_passes_messages_on_when_proxied(sent: str | bytes) -> None:
-    with _Echo(TOKEN) as real, Proxy(TOKEN, f"http://127.0.0.1:{real.port}") as server:
+    with _Echo(TOKEN) as real, WorkerServer(TOKEN, f"http://127.0.0.1:{real.port}") as server:
         assert asyncio.run(_answer(server.port, sent)) == sent
 
 

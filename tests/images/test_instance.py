@@ -10,19 +10,26 @@ from typing import Any
 
 import pytest
 
-from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
+from fleet.clouds.hcloud.images import HcloudPublisher
 from fleet.errors import BuildFailed
 from fleet.images import folder
-from fleet.images.instance import CLEAN, READY, SYSTEM
-from fleet.images.jobs import COPY_ROOT
-from fleet.images.packages import LIST_INSTALLED, read_packages
+from fleet.images.packages import read_packages
 from fleet.images.publish import Pipeline
 from fleet.images.role import RoleFailed
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
 from tests.builders.sentences import tells
-from tests.rigs.machines import TOLD, VERSION, MachineRig
+from tests.rigs.machines import (
+    CLEAN,
+    COPY_ROOT,
+    PACKAGES,
+    READY,
+    SYSTEM,
+    TOLD,
+    VERSION,
+    MachineRig,
+)
 
 
 @pytest.fixture
@@ -36,8 +43,7 @@ def test_instance_build_has_labelled_snapshot_and_manifest(rig: MachineRig) -> N
 
     rig.build()
 
-    site = HcloudSite("debian-ci", "fsn1")
-    publisher = Pipeline(HcloudPublisher(site, rig.api.token, base_url=rig.api.endpoint))
+    publisher = Pipeline(HcloudPublisher(rig.hetzner.site()))
     (upload,) = publisher.uploads()
     assert (upload.id, upload.whole) == (rig.publication.id, True)
     assert (upload.image, upload.version) == ("trixie", VERSION)
@@ -49,7 +55,7 @@ def test_instance_build_has_labelled_snapshot_and_manifest(rig: MachineRig) -> N
     assert rental is not None
     assert (rental.provider, rental.type) == ("hetzner", made["server_type"])
     assert (rental.location, rental.seconds >= 1) == ("fsn1", True)
-    assert rig.asked[-5:] == [READY, "the role", LIST_INSTALLED, SYSTEM, CLEAN]
+    assert rig.asked[-5:] == [READY, "the role", PACKAGES, SYSTEM, CLEAN]
     assert rig.host is not None
     assert rig.host.variables["ansible_connection"] == "ssh"
     assert rig.variables["debusine_worker_enable_backends"] == ["unshare"]
@@ -183,7 +189,7 @@ def test_only_log_is_left_when_role_fails(rig: MachineRig) -> None:
 
 @pytest.mark.parametrize(
     ("script", "packages"),
-    [(READY, TOLD), (LIST_INSTALLED, TOLD), (COPY_ROOT, (NEW_WORKER,)), (CLEAN, TOLD)],
+    [(READY, TOLD), (PACKAGES, TOLD), (COPY_ROOT, (NEW_WORKER,)), (CLEAN, TOLD)],
 )
 def test_no_resource_is_left_when_machine_is_lost(
     rig: MachineRig, script: str, packages: tuple[str, ...]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fleet.clouds.hcloud.images import HcloudSite, Hetzner, SshAccess
-from fleet.clouds.hcloud.ssh import Door, Ssh
+from fleet.clouds.hcloud.images import HcloudSite, Hetzner
+from fleet.clouds.hcloud.ssh import Ssh
 from fleet.images.due import sources_of
 from fleet.images.instance import InstanceBuilder
 from fleet.images.role import Host, run_role
@@ -74,7 +74,7 @@ def make(archive: str, tar: Path) -> None:
 
 
 @pytest.fixture
-def door(root: Path) -> Iterator[Door]:
+def door(root: Path) -> Iterator[int]:
     """Run an sshd in that root, as long as the test lasts."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -86,7 +86,7 @@ def door(root: Path) -> Iterator[Door]:
     while line and b"listening" not in line:
         line = process.stderr.readline()
     assert line, "sshd ended"
-    yield Door(port=port)
+    yield port
     process.kill()
     process.communicate()
 
@@ -140,16 +140,16 @@ class Build:
     """A build on that machine, in a folder, and what it left."""
 
     def __init__(
-        self, root: Path, door: Door, folder: Path, recipe: ImageRecipe | PlaybookRecipe
+        self, root: Path, door: int, folder: Path, recipe: ImageRecipe | PlaybookRecipe
     ) -> None:
         self.steps: list[BuildStep] = []
         with SimulatedHetzner() as api:
             self.machine = Machine(root, api)
-            entry = SshAccess(partial(Ssh, door=door))
+            client = Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None)
+            connect = partial(Ssh, port=door)
             builder = InstanceBuilder(
                 folder / "images",
-                HcloudSite("debian-ci", "fsn1", "hetzner", entry=entry),
-                Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None),
+                HcloudSite(client, "debian-ci", "fsn1", "hetzner", connect),
                 partial(run_role_here, root),
                 folder,
             )
@@ -164,7 +164,7 @@ class Build:
 
 
 def test_live_instance_becomes_image_without_build_traces(
-    root: Path, door: Door, tmp_path: Path
+    root: Path, door: int, tmp_path: Path
 ) -> None:
     build = Build(root, door, tmp_path, ImageRecipe(suite=SUITE, architecture="amd64"))
 
@@ -190,7 +190,7 @@ def test_live_instance_becomes_image_without_build_traces(
 
 
 @pytest.mark.long
-def test_jobs_prove_tags_on_live_instance(root: Path, door: Door, tmp_path: Path) -> None:
+def test_jobs_prove_tags_on_live_instance(root: Path, door: int, tmp_path: Path) -> None:
     recipe = ImageRecipe.model_validate(
         {
             "suite": SUITE,
@@ -227,7 +227,7 @@ PLAYBOOK = """
 """
 
 
-def test_playbook_builds_an_image_over_real_ssh(root: Path, door: Door, tmp_path: Path) -> None:
+def test_playbook_builds_an_image_over_real_ssh(root: Path, door: int, tmp_path: Path) -> None:
     (tmp_path / "own/files").mkdir(parents=True)
     (tmp_path / "own/playbook.yml").write_text(PLAYBOOK)
     (tmp_path / "own/files/motd").write_text("made by a playbook\n")

@@ -15,9 +15,6 @@ import pytest
 from fleet.images import programs
 from fleet.images.checks import open_disk, workplace
 from fleet.images.jobs import (
-    COPY_ROOT,
-    ENTER,
-    LEND_MMDEBSTRAP,
     Here,
     as_script,
     jobs_of,
@@ -26,7 +23,7 @@ from fleet.images.jobs import (
     refuted_claims,
     why_not,
 )
-from fleet.images.programs import ENVIRONMENT, PROXIES
+from fleet.images.programs import ENVIRONMENT, PROXIES, root_script
 from fleet.model import images as model
 from fleet.model.images import after_tests, executors_of, is_open, job_of_tag
 from fleet.schema.model import ImageRecipe
@@ -61,10 +58,10 @@ class Bench:
         self._reported = reported
 
     def run(self, script: str, sent: bytes = b"") -> str:  # noqa: ARG002 - as a machine takes it
-        return "/srv/copy" if script == COPY_ROOT else ""
+        return "/srv/copy" if script == root_script("copy_root") else ""
 
     def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
-        network = "own" if " own " in script else "shared"
+        network = "own" if "/srv/copy/root own " in script else "shared"
         told = json.dumps([self._reported, self._ended, network])
         program = (sys.executable, "-c", _ENDED, told)
         with log.open("ab") as errors:
@@ -228,7 +225,7 @@ def test_lent_programs_are_removed_after_creation_of_the_root(
     for name, script in (("dpkg-query", _DPKG_QUERY), ("apt-get", _APT_GET)):
         (programs / name).write_text(script, encoding="utf-8")
         (programs / name).chmod(0o755)
-    command = ("sh", "-euc", LEND_MMDEBSTRAP, "sh", "cat", str(packages))
+    command = ("sh", "-euc", root_script('lend_mmdebstrap "$@"'), "sh", "cat", str(packages))
 
     ran = subprocess.run(
         command,
@@ -421,9 +418,10 @@ def test_job_processes_end_with_their_runner(tmp_path: Path) -> None:
     top.mkdir()
     other = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     sleeps = ("sleep", str(10**6 + os.getpid()))
+    enter = root_script('enter_root "$@"')
     script = as_script(
         *("unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child=KILL"),
-        *("--mount-proc", "sh", "-euc", f"mount --rbind / {top}\n{ENTER}", "sh"),
+        *("--mount-proc", "sh", "-euc", f"mount --rbind / {top}\n{enter}", "sh"),
         *(str(top), "shared", *other, *sleeps),
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, SshAccess
+from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, Hetzner
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.errors import PublicationRefused, SourceUnreachable
 from fleet.images.publish import Pipeline
@@ -173,10 +173,10 @@ INVALID = (
 )
 def test_uploads_are_unreachable_when_response_is_invalid(body: bytes) -> None:
     with Loopback(lambda _: Answer(200, body)) as server:
-        site = HcloudSite("debian-ci", "fsn1", entry=SshAccess(pause=lambda _: None))
+        api = Hetzner("x", base_url=server.url, pause=lambda _: None)
 
         with pytest.raises(SourceUnreachable, match="image"):
-            Pipeline(HcloudPublisher(site, "x", base_url=server.url)).uploads()
+            Pipeline(HcloudPublisher(HcloudSite(api, "debian-ci", "fsn1"))).uploads()
 
 
 def test_next_type_is_used_when_smallest_is_out_of_stock(rig: RescueRig, folder: Path) -> None:

@@ -30,7 +30,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 def ssh(sshd: Sshd) -> Iterator[Ssh]:
     with a_key("machine") as pair:
         sshd.let_in([pair.public])
-        yield Ssh("127.0.0.1", pair, sshd.door)
+        yield sshd.connect("127.0.0.1", pair)
 
 
 def test_machine_is_read_when_its_logins_are_closed(sshd: Sshd, tmp_path: Path) -> None:
@@ -39,13 +39,13 @@ def test_machine_is_read_when_its_logins_are_closed(sshd: Sshd, tmp_path: Path) 
         before = sshd.keys.read_text(encoding="utf-8")
         with sshd.keys.open("a", encoding="utf-8") as keys:
             keys.write(f"{pair.public}\n{other.public}\n")
-        ssh = Ssh("127.0.0.1", pair, sshd.door)
+        ssh = sshd.connect("127.0.0.1", pair)
         ssh.wait(lambda _: None, 1)
 
         sshd.let_in(before.splitlines())
 
         with pytest.raises(SourceUnreachable, match="Permission denied"):
-            Ssh("127.0.0.1", other, sshd.door).run("true")
+            sshd.connect("127.0.0.1", other).run("true")
         assert ssh.run(f"cat {tmp_path}/file") == "still here"
 
 
@@ -63,7 +63,7 @@ def test_connection_ends_when_its_key_is_deleted(sshd: Sshd) -> None:
     before = sshd.keys.read_text(encoding="utf-8")
     with a_key("own") as pair:
         sshd.let_in([*before.splitlines(), pair.public])
-        Ssh("127.0.0.1", pair, sshd.door).run("true")
+        sshd.connect("127.0.0.1", pair).run("true")
         opened = [os.pidfd_open(int(number)) for number in running_in(pair.folder)]
 
     # ssh answers before the process of the connection ends.
@@ -82,13 +82,13 @@ def test_command_connects_again_when_the_shared_connection_is_lost(ssh: Ssh) -> 
     assert ssh.run("echo here") == "here\n"
 
 
-def test_invalid_remote_reply_is_quoted(ssh: Ssh) -> None:
+def test_invalid_remote_reply_is_quoted(sshd: Sshd, ssh: Ssh) -> None:
     class Chatty(Ssh):
         def run(self, script: str, sent: bytes = b"", log: Path | None = None) -> str:
             return f"Welcome!\n{super().run(script, sent, log)}"
 
     with pytest.raises(SourceUnreachable, match="answers 'Welcome!"):
-        check_machine(Chatty(ssh.host, ssh.pair, ssh.door), a_recipe())
+        check_machine(Chatty(ssh.host, ssh.pair, **sshd.connect.keywords), a_recipe())
 
 
 def test_machine_is_checked_by_its_own_python(ssh: Ssh) -> None:
@@ -118,8 +118,8 @@ def test_output_is_logged_when_a_script_fails(ssh: Ssh, tmp_path: Path) -> None:
     assert log.read_text(encoding="utf-8") == "before\nsaid\n"
 
 
-def test_hanging_remote_script_is_killed(ssh: Ssh) -> None:
-    hasty = Ssh(ssh.host, ssh.pair, ssh.door, limit=1)
+def test_hanging_remote_script_is_killed(sshd: Sshd, ssh: Ssh) -> None:
+    hasty = sshd.connect(ssh.host, ssh.pair, limit=1)
 
     with pytest.raises(SourceUnreachable, match="1 s"):
         hasty.run("sleep 600")

@@ -270,7 +270,7 @@ def test_script_deletes_names_refused_by_mkfs_of_task(tmp_path: Path) -> None:
     for name in ("NetLock_Főtanúsítvány.crt", "GTS_Root_R1.crt"):
         (tmp_path / "mozilla" / name).touch()
     (line,) = [
-        line for line in customization_script(b"", {}, ()).splitlines() if "-print -delete" in line
+        line for line in customization_script({}, ()).splitlines() if "-print -delete" in line
     ]
 
     command = line.replace(" / ", f" {tmp_path} ")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fleet.checks.machines import BOOTABLE_ARCHITECTURES
 from fleet.images import disk
 from fleet.images.checks import open_disk
 from fleet.images.disk import explain_no_disk
 from fleet.images.programs import explain_no_namespaces, isolated
-from fleet.images.roots import FORGET
 from tests.builders.sentences import tells
 
 SCRIPT = Path(disk.__file__).with_name("bake.sh")
@@ -48,7 +48,6 @@ def bake(root: Path, step: str, result: str) -> "subprocess.CompletedProcess[str
             "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
             "work": str(work),
             **ids,
-            "FORGET": FORGET,
             "SOURCE_DATE_EPOCH": "1795252270",
             "MTOOLS_SKIP_CHECK": "1",
             "BOOT_MIB": "34",
@@ -155,6 +154,13 @@ def test_unbootable_root_is_refused(tmp_path: Path, there: tuple[str, ...], lack
 
     assert done.returncode == 1
     assert tells(done.stderr, "root", lacks)
+
+
+@pytest.mark.parametrize("architecture", [*BOOTABLE_ARCHITECTURES, "s390x"])
+def test_disk_can_be_built_for_each_architecture_that_validates(architecture: str) -> None:
+    refused = explain_no_disk(architecture).startswith(f"no disk for {architecture}")
+
+    assert refused == (architecture not in BOOTABLE_ARCHITECTURES)
 
 
 def test_missing_bios_boot_file_is_reported_before_build(tmp_path: Path) -> None:

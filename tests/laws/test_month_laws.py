@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fleet.model.facts import Charge
 from fleet.model.values import in_cents
 from fleet.report.document import Table
-from fleet.site.month import MonthRecords, days_of, month_at, month_report
-from fleet.site.month_report import month_to_csv, sections
+from fleet.site.charges import MonthRecords, days_of, month_at, month_report
+from fleet.site.money import month_to_csv, sections
 from tests.builders import a_fleet
 
 MONEY = st.decimals("-1000", "100000", places=9)

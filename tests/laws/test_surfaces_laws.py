@@ -27,9 +27,8 @@ from fleet.schema.model import Fleet
 from fleet.simulate.figures import Simulation
 from fleet.simulate.recorded_demand import PastRequest
 from fleet.simulate.replay import Read, SimulationInputs, simulate
-from fleet.site.charges import Cost, MonthCost, money_of
+from fleet.site.charges import Cost, MonthCost, MonthRecords, money_of, month_report
 from fleet.site.money import payer_table
-from fleet.site.month import MonthRecords, month_report
 from fleet.site.pages import Shown
 from fleet.words import figures as words
 from tests.builders import a_listing, a_request, a_world

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.clouds.hcloud.images import HcloudSite, Hetzner, SshAccess
+from fleet.clouds.hcloud.images import HcloudSite, Hetzner
 from fleet.clouds.hcloud.ssh import KeyPair, Ssh
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.images.instance import CLEAN, SYSTEM, InstanceBuilder
-from fleet.images.jobs import ABLE, COPY_ROOT
-from fleet.images.packages import LIST_INSTALLED
+from fleet.images.instance import InstanceBuilder
+from fleet.images.programs import root_script
 from fleet.images.role import Host
 from fleet.model.images import BuildOrder, BuildStep
 from fleet.schema.pools import ImageRecipe
@@ -23,6 +22,11 @@ from tests.rigs.rescue import RescueRig
 
 VERSION = "20261121T203000Z"
 HOME = "/root"
+READY, CLEAN, SYSTEM, PACKAGES, COPY_ROOT = map(
+    root_script,
+    ("prepare_machine", "clean_machine", "print_system", "list_packages", "copy_root"),
+)
+"""What a machine is asked for."""
 LOGIN = f"{HOME}/.ssh/authorized_keys"
 TOLD = (
     "debusine-worker\t0.11.3\tall\tdebusine\t0.11.3\t\t\n",
@@ -87,10 +91,9 @@ class MachineRig:
         self.steps: list[BuildStep] = []
         self.role: Callable[[], None] = lambda: None
         self.hetzner = RescueRig(images.parent / "hetzner", api)
-        entry = SshAccess(self._connect, lambda _: None)
-        site = HcloudSite(fleet, "fsn1", "hetzner", entry)
         hetzner = Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None)
-        self.builder = InstanceBuilder(images, site, hetzner, self._run_role, beside)
+        site = HcloudSite(hetzner, fleet, "fsn1", "hetzner", self._connect)
+        self.builder = InstanceBuilder(images, site, self._run_role, beside)
 
     def build(self, *, suite: str = "trixie", **keys: Any) -> None:  # noqa: ANN401 - YAML
         """Build a version."""
@@ -113,9 +116,9 @@ class MachineRig:
         machine.asked, machine.files = self.asked, self.files
         machine.fails_at, machine.failure = self.fails_at, self.failure
         machine.answers = {
-            LIST_INSTALLED: "".join(self.packages),
+            PACKAGES: "".join(self.packages),
             SYSTEM: self.system,
-            ABLE: self.able,
+            root_script("list_devices"): self.able,
             COPY_ROOT: "/srv/fleet-jobs-1",
         }
         machine.told = self.told

@@ -7,8 +7,8 @@ rescue system and no longer; a snapshot holds what the file held when it was tak
 from functools import partial
 from pathlib import Path
 
-from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, SshAccess
-from fleet.clouds.hcloud.ssh import Ssh, Writing
+from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, Hetzner
+from fleet.clouds.hcloud.ssh import Ssh, write_disk
 from fleet.images.publish import Pipeline
 from simulators.hetzner.server import SimulatedHetzner
 from simulators.hetzner.wire import Request
@@ -37,18 +37,17 @@ class RescueRig:
         api.state.address = "127.0.0.1"
         api.watch = self._watch
 
-    @property
-    def entry(self) -> SshAccess:
-        """Return how its machines are entered."""
-        if self._sshd is None:
-            return SshAccess(connect=Shell, pause=self.paused.append)
-        return SshAccess(connect=partial(Ssh, door=self._sshd.door), pause=self.paused.append)
+    def site(self, fleet: str = "debian-ci") -> HcloudSite:
+        """Return the location of a fleet, and how its machines are entered."""
+        pause = self.paused.append
+        client = Hetzner(self.api.token, base_url=self.api.endpoint, pause=pause)
+        write = partial(write_disk, device=str(self.disk), piece_mib=1, pause=pause)
+        connect = self._sshd.connect if self._sshd else Shell
+        return HcloudSite(client, fleet, "fsn1", "hetzner", connect, write)
 
     def publisher(self, fleet: str = "debian-ci") -> Pipeline:
         """Return what publishes there for a fleet."""
-        writing = Writing(device=str(self.disk), piece_mib=1, pause=self.paused.append)
-        site = HcloudSite(fleet, "fsn1", "hetzner", entry=self.entry, writing=writing)
-        return Pipeline(HcloudPublisher(site, self.api.token, base_url=self.api.endpoint))
+        return Pipeline(HcloudPublisher(self.site(fleet)))
 
     def left(self) -> list[str]:
         """Return the names of the servers and keys that there are."""

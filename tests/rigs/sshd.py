@@ -6,12 +6,13 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 import pytest
 
-from fleet.clouds.hcloud.ssh import Door
+from fleet.clouds.hcloud.ssh import Ssh
 
 _SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
@@ -40,7 +41,7 @@ class Sshd:
             Path("/run/sshd").mkdir(exist_ok=True)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        self.door = Door(user=getpass.getuser(), port=port)
+        self.connect = partial(Ssh, user=getpass.getuser(), port=port)
         config = self._folder / "sshd_config"
         config.write_text(
             f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {host_key}\nPidFile none\n"

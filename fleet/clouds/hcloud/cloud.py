@@ -1,6 +1,5 @@
 """The provider kind `hcloud`, Hetzner Cloud."""
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -14,7 +13,7 @@ from fleet.ports import PriceReader, Publisher
 from fleet.schema.model import HcloudProvider
 
 if TYPE_CHECKING:
-    from fleet.clouds.hcloud.images import HcloudSite, Hetzner
+    from fleet.clouds.hcloud.images import HcloudSite
 
 _MAX_SWEEP_ATTEMPTS = 2
 """Maximum attempts to list leftover machines."""
@@ -44,26 +43,25 @@ class Hcloud(Cloud[HcloudProvider]):
     # Import late: the client and ssh are slow to load, and few commands build or upload images.
     def publisher(self) -> Publisher:
         """Return the publisher of snapshots."""
-        with self._needing_client():
-            from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
+        site = self.image_site()
+        from fleet.clouds.hcloud.images import HcloudPublisher
 
-        site = HcloudSite(self.site.fleet.fleet, self.declared.location, self.site.name)
-        return HcloudPublisher(site, self._token)
+        return HcloudPublisher(site)
 
-    def temporary_servers(self) -> "tuple[HcloudSite, Hetzner]":
-        """Return the location and the API client to create temporary servers with."""
+    def image_site(self) -> "HcloudSite":
+        """Return the location with the API client, to create temporary machines there."""
         with self._needing_client():
             from fleet.clouds.hcloud.images import HcloudSite, Hetzner
 
-        site = HcloudSite(self.site.fleet.fleet, self.declared.location, self.site.name)
-        return site, Hetzner(self._token, pause=time.sleep)
+        location, fleet = self.declared.location, self.site.fleet.fleet
+        return HcloudSite(Hetzner(self._token), fleet, location, self.site.name)
 
     def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:
         """Yield servers and keys that runs killed before a time left; `delete` removes them."""
         with self._needing_client():
             from fleet.clouds.hcloud.images import Hetzner, left_temporary
 
-        api = Hetzner(self._token, pause=time.sleep, tries=_MAX_SWEEP_ATTEMPTS)
+        api = Hetzner(self._token, tries=_MAX_SWEEP_ATTEMPTS)
         return left_temporary(api, self.site.fleet.fleet, before, delete=delete)
 
     def unchecked(self) -> Iterator[tuple[str, str]]:

@@ -1,14 +1,14 @@
-"""Publish an image at Hetzner: boot a temporary server, write its disk, take a snapshot.
+"""Publish an image at Hetzner: boot a temporary machine, write its disk, take a snapshot.
 
 API calls are repeated if a retry can help. Objects are identified by name and labels, so that an
 object whose creation got no reply is found and not created twice.
 
-A temporary server and its ssh key are always deleted. A killed run may leave them; the next run or
-`fleet machine delete --expired` finds them by their labels (owner and `temporary`).
+A temporary machine and its ssh key are always deleted. A killed run may leave them; the next run
+or `fleet machine delete --expired` finds them by their labels (owner and `temporary`).
 
-A temporary server boots the rescue system; its disk is written over ssh and read back. The
-snapshot is taken with the server off, and only of a disk that was read back. So a snapshot with
-the label `partial` only needs a new label.
+The machine boots the rescue system; its disk is written over ssh and read back. The snapshot is
+taken with the machine off, and only of a disk that was read back. So a snapshot with the label
+`partial` only needs a new label.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from hcloud import APIException, Client, HCloudException
 from hcloud.actions import BoundAction
@@ -41,9 +41,9 @@ from fleet.clouds.hcloud.machines import (
     endless,
     endpoint,
 )
-from fleet.clouds.hcloud.ssh import KeyPair, Ssh, Writing, new_key, write_disk
+from fleet.clouds.hcloud.ssh import KeyPair, Ssh, new_key, write_disk
 from fleet.errors import FleetError, PublicationRefused, SourceUnreachable
-from fleet.model.images import ImageDisk, Manifest, Rental, Upload
+from fleet.model.images import ImageDisk, Rental, Tell, Upload
 
 _MAX_ATTEMPTS = 8
 _TIMEOUT_SECONDS = 10, 60
@@ -63,7 +63,8 @@ _RETRIABLE_CODES: frozenset[int | str] = frozenset(
 """Error codes, or status codes of replies without one, after which a retry can help."""
 _CLIENT_ERRORS = range(400, 500)
 _OUT_OF_STOCK = frozenset({"placement_error", "resource_unavailable"})
-Kind = Literal["servers", "ssh_keys", "images"]
+_KINDS = {"servers": "server", "ssh_keys": "ssh key"}
+"""Lists of objects that a temporary machine needs, with the name of one object."""
 Labels = Mapping[str, str]
 T = TypeVar("T")
 
@@ -80,7 +81,7 @@ class Hetzner:
         token: str,
         *,
         base_url: str | None = None,
-        pause: Callable[[float], None],
+        pause: Callable[[float], None] = time.sleep,
         tries: int = _MAX_ATTEMPTS,
     ) -> None:
         self._base = base_url or endpoint()
@@ -90,10 +91,10 @@ class Hetzner:
         self.client._client._retry_max_retries = 0  # noqa: SLF001 - no setting of it is public
         trusted = (os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
         self.client._client._session.verify = next(filter(None, trusted), True)  # noqa: SLF001 - same
-        self._pause = pause
+        self.pause = pause
         self._tries = tries
 
-    def labelled(self, kind: Kind, labels: Labels, *also: str) -> list[Any]:
+    def labelled(self, kind: str, labels: Labels, *also: str) -> list[Any]:
         """Return the objects that have these labels and all label keys in `also`."""
         query: dict[str, object] = {"type": ["snapshot"]} if kind == "images" else {}
         query["label_selector"] = ",".join((*(f"{k}=={v}" for k, v in labels.items()), *also))
@@ -114,7 +115,7 @@ class Hetzner:
         while before < number <= MAX_PAGES:
             listed = getattr(self.client, kind).get_list
             call = partial(listed, page=number, per_page=_PER_PAGE, **query)
-            page = self._get_existing(f"list of {kind}", call)
+            page = self.call(f"list of {kind}", call)
             found += page[0]
             pagination = page.meta.pagination
             if pagination is None:
@@ -128,93 +129,52 @@ class Hetzner:
 
     def image(self, number: int | str) -> BoundImage | None:
         """Return an image; None if it does not exist."""
-        call = partial(self.client.images.get_by_id, int(number))
-        return self._call_with_retries(f"image {number}", call)
+        return self.find(f"image {number}", partial(self.client.images.get_by_id, int(number)))
 
-    def relabel(self, image: BoundImage, labels: Labels) -> None:
-        """Replace the labels of an image."""
-        update = partial(self.client.images.update, image, labels=dict(labels))
-        if self._call_with_retries(f"image {image.id}", update) is None:
-            raise SourceUnreachable(f"image {image.id} is gone from Hetzner")
+    def complete(self, image: BoundImage) -> BoundImage:
+        """Change the label of a bootable snapshot to `whole`; return the snapshot."""
+        labels = {**(image.labels or {}), "state": "whole"}
+        update = partial(self.client.images.update, image, labels=labels)
+        return self.call(f"image {image.id}", update)
+
+    def await_image(self, image: BoundImage) -> BoundImage:
+        """Wait until an image can boot; raises SourceUnreachable if it never can."""
+        get = partial(self.client.images.get_by_id, image.id or 0)
+        found: BoundImage = self.poll(f"snapshot {image.id}", get, "available", "unavailable")
+        if found.status == "unavailable":
+            raise SourceUnreachable(f"snapshot {image.id} never became available at Hetzner")
+        return found
 
     def delete(self, found: BoundServer | BoundSSHKey | BoundImage) -> None:
         """Delete an object; do nothing if it does not exist."""
-        self._call_with_retries(f"deletion of {found.id}", found.delete)
-
-    def create(self, kind: Kind, name: str, labels: Labels, make: Callable[[], T]) -> T:
-        """Create a server or key, or return one that an unanswered request created.
-
-        Raises OutOfStock if the server type is out of stock.
-        """
-        listed: Callable[[], list[T]] = partial(self.labelled, kind, labels)
-        return self._get_existing(f"{_name_kind(kind)} {name}", make, listed)
+        self.find(f"deletion of {found.id}", found.delete)
 
     def act(self, server: BoundServer, action: Callable[[], BoundAction], name: str) -> None:
         """Run an idempotent action on a server, and wait until the action ends."""
         what = f"{name} of server {server.name}"
-        begun = self._get_existing(what, action)
-        if begun.status == "running":
-            get = partial(self.client.actions.get_by_id, begun.id)
-            begun = self._poll(what, get, "success", "error")
-        if begun.status == "error":
-            raise SourceUnreachable(f"Hetzner: {what} failed: {begun.error}")
+        get = partial(self.client.actions.get_by_id, self.call(what, action).id)
+        if (ended := self.poll(what, get, "success", "error")).status == "error":
+            raise SourceUnreachable(f"Hetzner: {what} failed: {ended.error}")
 
-    def rescue(self, server: BoundServer, key: BoundSSHKey) -> None:
-        """Boot the rescue system. The owner of the key can log in there."""
-        enable = partial(server.enable_rescue, "linux64", [str(key.id)])
-        self.act(server, lambda: enable().action, "enable_rescue")
-        self.act(server, server.power_on, "poweron")
-
-    def snapshot(
-        self, server: BoundServer, fleet: str, manifest: Manifest, sha256: str
-    ) -> BoundImage:
-        """Power a server off, and return a snapshot of its disk with the label `partial`."""
-        labels = {
-            "fleet": fleet,
-            "image": manifest.image,
-            "version": manifest.version,
-            "sha256": sha256[:LABEL_DIGEST_LENGTH],
-            "state": "partial",
-        }
-        said = f"{fleet}: {manifest.image} {manifest.version} sha256:{sha256}"
-        self.act(server, server.power_off, "poweroff")
-        get = partial(self.client.servers.get_by_id, server.id or 0)
-        self._poll(f"poweroff of server {server.name}", get, "off")
-
-        def make() -> BoundImage:
-            return server.create_image(said, "snapshot", dict(labels)).image
-
-        what = f"create_image of server {server.name}"
-        listed = partial(self.labelled, "images", labels)
-        return self.await_image(self._get_existing(what, make, listed))
-
-    def await_image(self, image: BoundImage) -> BoundImage:
-        """Wait until an image can boot; raises SourceUnreachable if it never can."""
-        what = f"snapshot {image.id}"
-        get = partial(self.client.images.get_by_id, image.id or 0)
-        now: BoundImage = self._poll(what, get, "available", "unavailable")
-        if now.status == "unavailable":
-            raise SourceUnreachable(f"{what} never became available at Hetzner")
-        return now
-
-    def _poll(self, what: str, get: Callable[[], Any], *final: str) -> Any:  # noqa: ANN401 - any object with a status
+    def poll(self, what: str, get: Callable[[], Any], *final: str) -> Any:  # noqa: ANN401 - any object with a status
         """Return an object when its status is one of `final`; raises an error if it never is."""
         for _ in range(_MAX_POLLS):
-            found = self._get_existing(what, get)
+            found = self.call(what, get)
             if found.status in final:
                 return found
-            self._pause(_POLL_SECONDS)
+            self.pause(_POLL_SECONDS)
         raise SourceUnreachable(f"Hetzner: {what} does not end")
 
-    def _get_existing(
+    def call(
         self, what: str, call: Callable[[], T], listed: Callable[[], list[T]] | None = None
     ) -> T:
-        found = self._call_with_retries(what, call, listed)
+        """Return the result of `find`; raises SourceUnreachable if the object does not exist."""
+        found = self.find(what, call, listed)
         if found is None:
             raise SourceUnreachable(f"{what} is gone from Hetzner")
         return found
 
-    def _call_with_retries(
+    def find(
         self, what: str, call: Callable[[], T], listed: Callable[[], list[T]] | None = None
     ) -> T | None:
         """Repeat a call while a retry can help; None if the object does not exist.
@@ -229,15 +189,12 @@ class Hetzner:
                 with _reading(address):
                     return call()
             except APIException as error:
-                code = error.code
+                code, last = error.code, _translate_error(address, error)
                 if code == "not_found":
                     return None
-                translated = _translate_error(address, error)
-                if not isinstance(translated, SourceUnreachable) or (
-                    listed and isinstance(translated, OutOfStock)
-                ):
-                    raise translated from error
-                last = translated
+                is_sold_out = bool(listed) and isinstance(last, OutOfStock)
+                if is_sold_out or not isinstance(last, SourceUnreachable):
+                    raise last from error
             except (HCloudException, RequestException) as error:
                 last = SourceUnreachable(f"{address} got no answer: {error}")
             except SourceUnreachable as error:
@@ -249,12 +206,8 @@ class Hetzner:
                     f"{what}: at Hetzner another has the same name or key, without fleet's "
                     "labels; rename or delete it"
                 ) from last
-            self._pause(2**attempt)
+            self.pause(2**attempt)
         raise SourceUnreachable(f"{last} ({self._tries} times)") from last
-
-
-def _name_kind(kind: Kind) -> str:
-    return kind.rstrip("s").replace("_", " ")
 
 
 @contextmanager
@@ -271,190 +224,211 @@ def _translate_error(what: str, error: APIException) -> FleetError:
     if error.code in _OUT_OF_STOCK:
         return OutOfStock(f"Hetzner: {error.code}: {error.message}")
     said = f"{what} was refused ({error.code}): "
-    if error.code in _RETRIABLE_CODES or (
-        isinstance(error.code, int) and error.code not in _CLIENT_ERRORS
-    ):
+    is_number = isinstance(error.code, int)
+    if error.code in _RETRIABLE_CODES or (is_number and error.code not in _CLIENT_ERRORS):
         return SourceUnreachable(f"{said}{error.message}")
-    why = advise(error.code) if isinstance(error.code, int) else error.message
-    return PublicationRefused(f"{said}{why}")
+    return PublicationRefused(said + (advise(int(error.code)) if is_number else error.message))
+
+
+@dataclass(frozen=True)
+class HcloudSite:
+    """A location in a project at Hetzner, and functions that use a machine there."""
+
+    api: Hetzner
+    fleet: str
+    location: str
+    provider: str = ""
+    """Name of the provider in fleet.yaml."""
+    connect: Callable[[str, KeyPair], Ssh] = Ssh
+    write: Callable[[Ssh, Path, Tell], None] = write_disk
 
 
 HOLDER = "holder"
-_KINDS: tuple[Kind, ...] = ("servers", "ssh_keys")
 _MAX_NAME_LENGTH = 63
 _GB = 10**9
 _SSH_TRIES = 60
 _HETZNER_ARCHITECTURES = {ours: theirs for theirs, ours in ARCHITECTURES.items()}
+LABEL_DIGEST_LENGTH = 32
+"""Number of hex digits of a checksum in a label. The description has all digits."""
 
 
-@dataclass(frozen=True)
-class SshAccess:
-    """Functions that connect to a machine over ssh, and that pause."""
+@dataclass(kw_only=True)
+class TemporaryMachine:
+    """A machine that only builds or publishes an image, with an ssh connection while rented."""
 
-    connect: Callable[[str, KeyPair], Ssh] = Ssh
-    pause: Callable[[float], None] = time.sleep
-
-
-@dataclass(frozen=True)
-class MachineOrder:
-    """A request for a temporary machine that builds or publishes an image."""
-
+    site: HcloudSite
     purpose: Literal["build", "publish"]
-    fleet: str
     image: str
     version: str
     architecture: str
-    location: str
     holder: str
     """Word in the run's lock file. Older machines with this word are leftovers of a killed run."""
     stock_image: str | None = None
     """Hetzner's name or id of the image to boot; None for the rescue system."""
     disk_bytes: int = 0
     """Minimum size of the machine's disk in bytes."""
+    ssh: Ssh = field(init=False)
 
-    @property
-    def labels(self) -> dict[str, str]:
-        """Return the labels by which fleet finds the machine."""
-        return {
-            "fleet": self.fleet,
-            TEMPORARY: self.purpose,
-            "image": self.image,
-            "version": self.version,
-            HOLDER: self.holder,
-        }
-
-    @property
-    def name(self) -> str:
-        """Return the machine's name, which is the same in every run for the same version."""
-        name = f"{self.fleet}-{self.purpose}-{self.image}-{self.version.lower()}"
-        if len(name) <= _MAX_NAME_LENGTH:
-            return name
+    def __post_init__(self) -> None:
+        self._api, self._since = self.site.api, time.monotonic()
+        self._owner = {"fleet": self.site.fleet, TEMPORARY: self.purpose}
+        self._version = {"image": self.image, "version": self.version}
+        self.labels = {**self._owner, **self._version, HOLDER: self.holder}
+        # The name is the same in every run for the same version.
+        name = f"{self.site.fleet}-{self.purpose}-{self.image}-{self.version.lower()}"
         digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-        return f"{name[: _MAX_NAME_LENGTH - 13].rstrip('-')}-{digest}"
+        short = f"{name[: _MAX_NAME_LENGTH - 13].rstrip('-')}-{digest}"
+        self.name = name if len(name) <= _MAX_NAME_LENGTH else short
 
+    @contextmanager
+    def rented(self) -> Iterator[Self]:
+        """Create the machine, yield it connected, and delete it in all cases."""
+        # Delete leftovers of a killed run of this computer. Another run may have this version.
+        self._delete_all({**self._owner, HOLDER: self.holder})
+        for server in self._api.labelled("servers", {**self._owner, **self._version}):
+            raise SourceUnreachable(
+                f"another run works on this version, or died: server {server.name} was created "
+                f"at {server.created}; try again later, or run "
+                f"`fleet image publish {self.image} --clean`"
+            )
+        with new_key(self.holder, self.name) as pair:
+            try:
+                self._since = time.monotonic()
+                server = self._server = self._create(pair)
+                if server.public_net is None or server.public_net.ipv4 is None:
+                    raise SourceUnreachable(f"server {self.name} was given no address")
+                self.ssh = self.site.connect(server.public_net.ipv4.ip, pair)
+                self.ssh.wait(self._api.pause, _SSH_TRIES)
+                yield self
+            finally:
+                self._delete_all(self.labels)
 
-@dataclass(frozen=True)
-class Rented:
-    """A rented machine with an ssh connection. `since` is the monotonic time of its creation."""
-
-    server: BoundServer
-    ssh: Ssh
-    type: str
-    location: str
-    since: float
-
-    def rental(self, provider: str) -> Rental:
+    def rental(self) -> Rental:
         """Return the rental until now: provider, machine type, location and seconds."""
-        seconds = math.ceil(time.monotonic() - self.since)
         return Rental(
-            provider=provider, type=self.type, location=self.location, seconds=max(1, seconds)
+            provider=self.site.provider,
+            type=self._type,
+            location=self.site.location,
+            seconds=max(1, math.ceil(time.monotonic() - self._since)),
         )
 
+    def snapshot(self, sha256: str) -> BoundImage:
+        """Power the machine off, and return a snapshot of its disk with the label `partial`."""
+        api, server = self._api, self._server
+        labels = {
+            "fleet": self.site.fleet,
+            **self._version,
+            "sha256": sha256[:LABEL_DIGEST_LENGTH],
+            "state": "partial",
+        }
+        said = f"{self.site.fleet}: {self.image} {self.version} sha256:{sha256}"
+        api.act(server, server.power_off, "poweroff")
+        get = partial(api.client.servers.get_by_id, server.id or 0)
+        api.poll(f"poweroff of server {server.name}", get, "off")
 
-@contextmanager
-def temporary_machine(api: Hetzner, order: MachineOrder, entry: SshAccess) -> Iterator[Rented]:
-    """Create a temporary machine, yield it connected, and delete it in all cases."""
-    _clear(api, order)
-    with new_key(order.holder, order.name) as pair:
-        try:
-            since = time.monotonic()
-            server, kind = _make(api, order, pair)
-            if server.public_net is None or server.public_net.ipv4 is None:
-                raise SourceUnreachable(f"server {order.name} was given no address")
-            ssh = entry.connect(server.public_net.ipv4.ip, pair)
-            ssh.wait(entry.pause, _SSH_TRIES)
-            yield Rented(server, ssh, kind, order.location, since)
-        finally:
-            _delete_all(api, order.labels)
+        def make() -> BoundImage:
+            return server.create_image(said, "snapshot", dict(labels)).image
+
+        listed = partial(api.labelled, "images", labels)
+        return api.await_image(api.call(f"create_image of server {server.name}", make, listed))
+
+    def _create(self, pair: KeyPair) -> BoundServer:
+        """Create the ssh key, and a server of the smallest type in stock with enough disk."""
+        api, stock = self._api, self._find_stock_image()
+        make_key = partial(api.client.ssh_keys.create, self.name, pair.public, self.labels)
+        listed = partial(api.labelled, "ssh_keys", self.labels)
+        key: BoundSSHKey = api.call(f"ssh key {self.name}", make_key, listed)
+
+        def make() -> BoundServer:
+            return api.client.servers.create(
+                self.name,
+                ServerType(name=self._type),
+                Image(id=stock.id),
+                ssh_keys=[key],
+                location=Location(name=self.site.location),
+                labels=self.labels,
+                start_after_create=self.stock_image is not None,
+            ).server
+
+        # A snapshot boots only on a disk that is at least as large as its original.
+        fitting = self._list_types(max(self.disk_bytes, int((stock.disk_size or 0) * _GB)))
+        for self._type in fitting:
+            listed = partial(api.labelled, "servers", self.labels)
+            try:
+                server: BoundServer = api.call(f"server {self.name}", make, listed)
+                break
+            except OutOfStock as error:
+                out = error
+        else:
+            place = self.site.location
+            raise SourceUnreachable(f"{out} (the last of {len(fitting)} types at {place})")
+        if self.stock_image is None:
+            enable = partial(server.enable_rescue, "linux64", [str(key.id)])
+            api.act(server, lambda: enable().action, "enable_rescue")
+            api.act(server, server.power_on, "poweron")
+        return server
+
+    def _list_types(self, size: int) -> list[str]:
+        """Return the server types with a disk of `size` bytes: the smallest, cheapest first."""
+        place = self.site.location
+        sold: list[BoundServerType] = self._api.list_all("server_types")
+        with _reading("the list of server types"):
+            fitting = sorted(
+                (each.disk or 0, price, each.name or "")
+                for each in sold
+                if each.architecture == _HETZNER_ARCHITECTURES.get(self.architecture)
+                and (each.disk or 0) * _GB >= size
+                and (price := _price(each, place)) is not None
+            )
+        if not fitting:
+            raise PublicationRefused(
+                f"Hetzner sells no server for {self.architecture} at {place} with a disk of "
+                f"{size} bytes"
+            )
+        return [name for _, _, name in fitting]
+
+    def _find_stock_image(self) -> BoundImage:
+        """Return the image to boot, by name or id; any image for the rescue system."""
+        named, wanted = self.stock_image, _HETZNER_ARCHITECTURES.get(self.architecture, "")
+        if named and named.isdecimal():
+            image = self._api.image(named)
+            if image is None or image.architecture != wanted:
+                raise PublicationRefused(f"Hetzner has no image {named} for {wanted}")
+            return image
+        sold: list[BoundImage] = self._api.list_all(
+            "images", type=["system"], architecture=[wanted]
+        )
+        found = [each for each in sold if named in (None, each.name)]
+        if not found:
+            raise PublicationRefused(
+                f"Hetzner has no image {named or ''} for {self.architecture}; it has: "
+                f"{', '.join(sorted(each.name or '' for each in sold)) or 'none'}"
+            )
+        return max(found, key=lambda each: ("debian" in (each.name or ""), each.id or 0))
+
+    def _delete_all(self, labels: Labels) -> None:
+        """Delete the machines and keys with these labels. An error of one stops no other kind."""
+        failed: FleetError | None = None
+        for kind in _KINDS:
+            try:
+                for each in self._api.labelled(kind, labels):
+                    self._api.delete(each)
+            except FleetError as error:
+                failed = failed or error
+        if failed:
+            raise failed
 
 
 def left_temporary(api: Hetzner, fleet: str, before: datetime, *, delete: bool) -> tuple[str, ...]:
     """Return temporary machines and keys created before a time; `delete` also deletes them."""
     mark = {"fleet": fleet}
-    found = [(kind, each) for kind in _KINDS for each in api.labelled(kind, mark, TEMPORARY)]
+    listed = ((name, api.labelled(kind, mark, TEMPORARY)) for kind, name in _KINDS.items())
+    found = [(name, each) for name, objects in listed for each in objects]
     with _reading("the list of temporary machines"):
-        left = [(kind, each) for kind, each in found if each.created < before]
+        left = [(name, each) for name, each in found if each.created < before]
     for _, each in left if delete else ():
         api.delete(each)
-    return tuple(f"{_name_kind(kind)} {each.name}" for kind, each in left)
-
-
-def _clear(api: Hetzner, order: MachineOrder) -> None:
-    """Delete leftovers of our killed run; raises an error if another run has this version."""
-    ours = {key: order.labels[key] for key in ("fleet", TEMPORARY, HOLDER)}
-    _delete_all(api, ours)
-    theirs = {key: order.labels[key] for key in ("fleet", TEMPORARY, "image", "version")}
-    for server in api.labelled("servers", theirs):
-        raise SourceUnreachable(
-            f"another run works on this version, or died: server {server.name} was created at "
-            f"{server.created}; try again later, or run "
-            f"`fleet image publish {theirs['image']} --clean`"
-        )
-
-
-def _delete_all(api: Hetzner, labels: Labels) -> None:
-    failed: FleetError | None = None
-    for kind in _KINDS:
-        try:
-            for each in api.labelled(kind, labels):
-                api.delete(each)
-        except FleetError as error:
-            failed = failed or error
-    if failed:
-        raise failed
-
-
-def _make(api: Hetzner, order: MachineOrder, pair: KeyPair) -> tuple[BoundServer, str]:
-    """Create a server; return the booting server and the name of its type."""
-    stock = _stock_image(api, order)
-    make_key = partial(api.client.ssh_keys.create, order.name, pair.public, order.labels)
-    key = api.create("ssh_keys", order.name, order.labels, make_key)
-    options = {
-        "image": Image(id=stock.id),
-        "location": Location(name=order.location),
-        "ssh_keys": [key],
-        "start_after_create": order.stock_image is not None,
-    }
-    size = max(order.disk_bytes, int((stock.disk_size or 0) * _GB))
-    server, kind = _make_smallest(api, order, options, size)
-    if order.stock_image is None:
-        api.rescue(server, key)
-    return server, kind
-
-
-def _make_smallest(
-    api: Hetzner, order: MachineOrder, options: Mapping[str, Any], size: int
-) -> tuple[BoundServer, str]:
-    """Create a server of the smallest type in stock with enough disk; return it and its type.
-
-    `size` is in bytes. A snapshot boots only on a disk that is at least as large as its original.
-    """
-    sold: list[BoundServerType] = api.list_all("server_types")
-    with _reading("the list of server types"):
-        fitting = sorted(
-            (each.disk or 0, price, each.name or "")
-            for each in sold
-            if each.architecture == _HETZNER_ARCHITECTURES.get(order.architecture)
-            and (each.disk or 0) * _GB >= size
-            and (price := _price(each, order.location)) is not None
-        )
-    if not fitting:
-        raise PublicationRefused(
-            f"Hetzner sells no server for {order.architecture} at {order.location} with a disk of "
-            f"{size} bytes"
-        )
-
-    def make(kind: ServerType) -> BoundServer:
-        create = partial(api.client.servers.create, order.name, kind, labels=order.labels)
-        return create(**options).server
-
-    for _, _, name in fitting:
-        try:
-            call = partial(make, ServerType(name=name))
-            return api.create("servers", order.name, order.labels, call), name
-        except OutOfStock as error:
-            out = error
-    raise SourceUnreachable(f"{out} (the last of {len(fitting)} types at {order.location})")
+    return tuple(f"{name} {each.name}" for name, each in left)
 
 
 def _price(sold: BoundServerType, location: str) -> float | None:
@@ -466,49 +440,15 @@ def _price(sold: BoundServerType, location: str) -> float | None:
     return float(at[0]["price_hourly"].get("net", "0"))
 
 
-def _stock_image(api: Hetzner, order: MachineOrder) -> BoundImage:
-    """Return the image to boot, by name or id; any image for the rescue system."""
-    wanted = _HETZNER_ARCHITECTURES.get(order.architecture, "")
-    if (order.stock_image or "").isdecimal():
-        image = api.image(order.stock_image or "")
-        if image is None or image.architecture != wanted:
-            raise PublicationRefused(f"Hetzner has no image {order.stock_image} for {wanted}")
-        return image
-    sold: list[BoundImage] = api.list_all("images", type=["system"], architecture=[wanted])
-    found = [each for each in sold if order.stock_image in (None, each.name)]
-    if not found:
-        raise PublicationRefused(
-            f"Hetzner has no image {order.stock_image or ''} for {order.architecture}; it has: "
-            f"{', '.join(sorted(each.name or '' for each in sold)) or 'none'}"
-        )
-    return max(found, key=lambda each: ("debian" in (each.name or ""), each.id or 0))
-
-
-LABEL_DIGEST_LENGTH = 32
-"""Number of hex digits of a checksum in a label. The description has all digits."""
-
-
-@dataclass(frozen=True)
-class HcloudSite:
-    """A location at Hetzner, and functions that connect to machines there."""
-
-    fleet: str
-    location: str
-    provider: str = ""
-    """Name of the provider in fleet.yaml."""
-    entry: SshAccess = field(default_factory=SshAccess)
-    writing: Writing = field(default_factory=Writing)
-
-
 class HcloudPublisher:
     """The publisher of snapshots in one Hetzner project."""
 
     kind, place, noun = "hcloud", "Hetzner", "snapshot"
 
-    def __init__(self, site: HcloudSite, token: str, *, base_url: str | None = None) -> None:
+    def __init__(self, site: HcloudSite) -> None:
         self.fleet = site.fleet
         self._site = site
-        self._api = Hetzner(token, base_url=base_url, pause=site.entry.pause)
+        self._api = site.api
 
     def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
         """Yield the snapshots with this fleet's label, of one image version or of all."""
@@ -518,31 +458,27 @@ class HcloudPublisher:
 
     def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, Rental | None]:
         """Publish a disk as a complete snapshot; return it and the rental of a server, if any."""
-        rental: Rental | None = None
         if known:
             taken = self._api.image(known.id)
             if taken is None:
                 raise SourceUnreachable("a snapshot is gone from Hetzner; publish again")
-        else:
-            site, manifest = self._site, disk.manifest
-            with disk.raw() as path:
-                order = MachineOrder(
-                    purpose="publish",
-                    fleet=site.fleet,
-                    image=manifest.image,
-                    version=manifest.version,
-                    architecture=manifest.architecture,
-                    location=site.location,
-                    holder=disk.holder,
-                    disk_bytes=Path(path).stat().st_size,
-                )
-                with temporary_machine(self._api, order, site.entry) as rented:
-                    write_disk(rented.ssh, Path(path), disk.tell, site.writing)
-                    taken = self._api.snapshot(rented.server, site.fleet, manifest, disk.content)
-                    rental = rented.rental(site.provider)
-        taken = self._api.await_image(taken)
-        self._api.relabel(taken, {**(taken.labels or {}), "state": "whole"})
-        return _upload(taken), rental
+            return _upload(self._api.complete(self._api.await_image(taken))), None
+        manifest = disk.manifest
+        with disk.raw() as path:
+            machine = TemporaryMachine(
+                site=self._site,
+                purpose="publish",
+                image=manifest.image,
+                version=manifest.version,
+                architecture=manifest.architecture,
+                holder=disk.holder,
+                disk_bytes=Path(path).stat().st_size,
+            )
+            with machine.rented():
+                self._site.write(machine.ssh, Path(path), disk.tell)
+                taken = machine.snapshot(disk.content)
+                rental = machine.rental()
+        return _upload(self._api.complete(taken)), rental
 
     def owner(self, upload_id: str) -> str | None:
         """Return the fleet in the labels of a snapshot; None if the snapshot does not exist."""

@@ -61,15 +61,9 @@ _CONNECTION_LOST = 255
 _SOCKET = "connection"
 """Socket of the shared connection, in the key's folder. An absolute path may be too long."""
 _OPTIONS = (
-    "IdentitiesOnly=yes",
-    "BatchMode=yes",
-    "StrictHostKeyChecking=accept-new",
-    "GlobalKnownHostsFile=/dev/null",
-    "ConnectTimeout=10",
-    "ServerAliveInterval=10",
-    "ServerAliveCountMax=3",
-    "ControlMaster=auto",
-    f"ControlPath={_SOCKET}",
+    *("IdentitiesOnly=yes", "BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10"),
+    *("ServerAliveCountMax=3", "StrictHostKeyChecking=accept-new"),
+    *("GlobalKnownHostsFile=/dev/null", "ControlMaster=auto", f"ControlPath={_SOCKET}"),
     "ControlPersist=600",
 )
 
@@ -114,40 +108,31 @@ def _environment() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 
 
-@dataclass(frozen=True)
-class Door:
-    """User name and port for ssh."""
-
-    user: str = "root"
-    port: int = 22
-
-
 class Ssh:
-    """A machine that is reached over ssh."""
+    """A machine that is reached over ssh. `limit` is the time limit of one script in seconds."""
 
     def __init__(
-        self, host: str, pair: KeyPair, door: Door | None = None, limit: float = LIMIT
+        self,
+        host: str,
+        pair: KeyPair,
+        *,
+        user: str = "root",
+        port: int = 22,
+        limit: float = LIMIT,
     ) -> None:
-        """`limit` is the time limit of one script in seconds."""
         self.host = host
         self.pair = pair
-        self.door = door or Door()
+        self.port = port
+        self._user = user
         self._limit = limit
 
     def command(self, script: str) -> list[str]:
         """Return the command line that runs a shell script on the machine."""
-        options = [*_OPTIONS, f"UserKnownHostsFile={self.pair.known_hosts}"]
-        named = [part for option in options for part in ("-o", option)]
-        door = ["-i", str(self.pair.private), "-p", str(self.door.port)]
+        options = (*_OPTIONS, f"UserKnownHostsFile={self.pair.known_hosts}")
         return [
-            "ssh",
-            "-F",
-            "/dev/null",
-            "-C",
-            *named,
-            *door,
-            f"{self.door.user}@{self.host}",
-            script,
+            *("ssh", "-F", "/dev/null", "-C", *(f"-o{option}" for option in options)),
+            *("-i", str(self.pair.private), "-p", str(self.port)),
+            *(f"{self._user}@{self.host}", script),
         ]
 
     def wait(self, pause: Callable[[float], None], tries: int) -> None:
@@ -181,10 +166,9 @@ class Ssh:
         Raises SourceUnreachable if the connection is lost or the script exceeds its time limit.
         Raises PublicationRefused if the script fails.
         """
+        command, folder = self.command(script), self.pair.folder
         try:
-            done = _run(
-                *self.command(script), cwd=self.pair.folder, sent=sent, log=log, limit=self._limit
-            )
+            done = _run(*command, cwd=folder, sent=sent, log=log, limit=self._limit)
         except subprocess.TimeoutExpired:
             raise SourceUnreachable(
                 f"ssh to {self.host}: a command did not end within {self._limit:g} s"
@@ -202,64 +186,57 @@ class Ssh:
 _MAX_ATTEMPTS = 5
 
 
-@dataclass(frozen=True)
-class Writing:
-    """Parameters for writing a disk image to a device."""
-
-    device: str = "/dev/sda"
-    piece_mib: int = 64
-    """Size in MiB of a piece, which one command writes or reads back.
-
-    256 MiB took 22 s on loopback, as in one stream; pieces of 16 MiB took 45 s.
-    """
-    pause: Callable[[float], None] = time.sleep
-
-
-def write_disk(ssh: Ssh, raw: Path, tell: Tell, writing: Writing) -> None:
+def write_disk(  # noqa: PLR0913 - as tests write to a file
+    ssh: Ssh,
+    raw: Path,
+    tell: Tell,
+    *,
+    device: str = "/dev/sda",
+    piece_mib: int = 64,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
     """Write a disk image to a remote device, and read the whole device back.
 
-    After a lost connection, only differing pieces are sent again.
+    One command writes or reads a piece. Pieces of 256 MiB took 22 s on loopback, as in one stream;
+    pieces of 16 MiB took 45 s. After a lost connection, only differing pieces are sent again.
     """
-    device, mib = quote(writing.device), writing.piece_mib
-    disk = Pieces(raw, mib << 20, tell)
+    to, disk = quote(device), Pieces(raw, piece_mib << 20, tell)
 
     def send(number: int) -> None:
         ssh.run(
-            f"dd of={device} bs=1M seek={number * mib} iflag=fullblock conv=notrunc,fsync "
+            f"dd of={to} bs=1M seek={number * piece_mib} iflag=fullblock conv=notrunc,fsync "
             "2>/dev/null",
             disk.read(number),
         )
 
     def is_right(number: int) -> bool:
         theirs = ssh.run(
-            f"dd if={device} bs=1M count={mib} skip={number * mib} 2>/dev/null "
+            f"dd if={to} bs=1M count={piece_mib} skip={number * piece_mib} 2>/dev/null "
             f"| head -c {disk.length(number)} | sha256sum"
         )
         return theirs[:64] == disk.sums[number].hex()
 
     def find_wrong(tell: Tell) -> list[int]:
         # Flush the device's caches, to compare the content of the device itself.
-        ssh.run(f"sync; blockdev --flushbufs {device} 2>/dev/null || true")
+        ssh.run(f"sync; blockdev --flushbufs {to} 2>/dev/null || true")
         compared = disk.map("read back", [*disk.sums], is_right, tell)
         return [number for number, right in compared if not right]
 
     wrong = [*disk.sums]
     # Discard old blocks if the device can; otherwise the snapshot contains their old content.
-    ssh.run(f"if [ -b {device} ]; then blkdiscard -f {device} 2>/dev/null || true; fi")
+    ssh.run(f"if [ -b {to} ]; then blkdiscard -f {to} 2>/dev/null || true; fi")
     for attempt in range(_MAX_ATTEMPTS):
         try:
             if attempt:
                 wrong = find_wrong(lambda _: None)
             deque(disk.map("upload", wrong, send, tell), maxlen=0)
-            wrong = find_wrong(tell)
-        except SourceUnreachable as error:
-            lost = error
-        else:
-            if not wrong:
+            if not (wrong := find_wrong(tell)):
                 return
             lost = SourceUnreachable(
-                f"{len(wrong)} of {len(disk.sums)} pieces on {writing.device} of {ssh.host} are "
-                "not what was sent"
+                f"{len(wrong)} of {len(disk.sums)} pieces on {device} of {ssh.host} are not what "
+                "was sent"
             )
-        writing.pause(2**attempt)
+        except SourceUnreachable as error:
+            lost = error
+        pause(2**attempt)
     raise SourceUnreachable(f"{lost} (the last of {_MAX_ATTEMPTS} tries)") from lost
