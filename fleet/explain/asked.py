@@ -306,7 +306,11 @@ def _explain_start(about: Asked, times: ExpectedTimes) -> str:
     if times.start:
         return words.describe_start(times.start, after, times.end, "")
     if times.assumed is None:
-        return words.describe_no_start(_explain_unknown_start(about))
+        limited = case.turns.get(about.key)
+        reason = case.forecast.not_known.get(about.key, answers.UNREAD_QUEUE)
+        if limited and limited.is_alone and limited.first is None:
+            reason = answers.UNTIMED_WORK
+        return words.describe_no_start(answers.UNREPAIRED if about.blind else reason)
     works = [] if about.machine else _find_untimed(about)
     untimed = [_name_work(case, each) for each in works]
     if turn and turn.first and after == words.THAT and [_name_work(case, turn.first)] == untimed:
@@ -316,15 +320,6 @@ def _explain_start(about: Asked, times: ExpectedTimes) -> str:
         ends = [standing[each.worker].free_in for each in works if each.worker in standing]
         assumption = words.describe_assumption(untimed, _write_last(case, ends))
     return words.describe_start(times.assumed, after, times.end, assumption)
-
-
-def _explain_unknown_start(about: Asked) -> str:
-    if about.blind:
-        return answers.UNREPAIRED
-    turn = about.case.turns.get(about.key)
-    if turn and turn.is_alone and turn.first is None:
-        return answers.UNTIMED_WORK
-    return about.case.forecast.not_known.get(about.key, answers.UNREAD_QUEUE)
 
 
 def name_own_build(about: Asked) -> str:

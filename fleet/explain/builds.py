@@ -79,7 +79,10 @@ class Recording:
         self.unread += any(isinstance(each.demand, Unknown) for each in world.queues.values())
         present = set()
         for queue, request, names, started in _read_work(world):
-            key = (queue or self._queue_of(request.id), request.id)
+            # A provider may list the work of a request without the request's queue.
+            queues = [queue] if queue else [*sorted(world.queues), ""]
+            known = (each for each in queues if (each, request.id) in self.builds)
+            key = (next(known, queues[0]), request.id)
             present.add(key)
             self.used.update(((name, request.task), world.time) for name in names)
             if key not in self.builds:
@@ -94,24 +97,15 @@ class Recording:
         unsure = set(find_unread(world))
         gone = {key for key in self._present - present if not unsure & {key[0], ""}}
         for build in map(self.builds.__getitem__, gone):
-            _end(build, since, world.time)
+            if build.started is not None:
+                build.seconds = max(1, int((world.time - build.started).total_seconds()))
+            else:
+                expected = build.request.expected_seconds
+                pause = (world.time - since).total_seconds()
+                build.is_withdrawn = expected is None or expected > pause
+            # The queue reports the others of a group by another id, once the oldest is gone.
+            build.request = build.request.altered(count=1)
         self._present = (self._present - gone) | present
-
-    def _queue_of(self, request: str) -> str:
-        """Return the queue of a running request that only a provider lists; "" without queues."""
-        queues = [*sorted(self.last.queues), ""]
-        return next((each for each in queues if (each, request) in self.builds), queues[0])
-
-
-def _end(build: RecordedBuild, since: datetime, now: datetime) -> None:
-    """Note that a build is over. It was observed at `since`, and no longer `now`."""
-    if build.started is not None:
-        build.seconds = max(1, int((now - build.started).total_seconds()))
-    else:
-        expected = build.request.expected_seconds
-        build.is_withdrawn = expected is None or expected > (now - since).total_seconds()
-    # The queue reports the other requests of a group by another id, once the oldest one is gone.
-    build.request = build.request.altered(count=1)
 
 
 def read_builds(worlds: Iterable[World]) -> Recording | None:

@@ -190,14 +190,35 @@ def judge_gitlab(fleet: Fleet, project: CiProject) -> Iterator[CheckResult]:
         if name in declared and not found:
             said = f"the project has no such variable ({user}); look for it in the group's"
             yield _finding(f"variable {name}", "unchecked", said)
-    yield _default_branch(project)
-    yield _merge_requests(project)
-    if "@" in project.configuration:
-        yield _finding("configuration", "ok", f"{project.configuration}, elsewhere")
+    name, place = project.default_branch, project.configuration
+    patterns = (".*".join(map(re.escape, p.split("*"))) for p in project.protected_branches)
+    if any(re.fullmatch(pattern, name) for pattern in patterns):
+        yield _finding("default branch", "ok", f"{name} is protected")
     else:
-        said = f"{project.configuration} is in this project: a merge request may change its jobs"
+        said = f"{name} is not protected: "
+        said += "it gets no Protected variable, and developers may push to it"
+        fix = "Settings, Repository, Protected branches"
+        yield _finding("default branch", "wrong", said, fix)
+    yield _finding("merge requests", *_MERGE_REQUESTS[project.opens_to_merge_requests])
+    if "@" in place:
+        yield _finding("configuration", "ok", f"{place}, elsewhere")
+    else:
+        said = f"{place} is in this project: a merge request may change its jobs"
         fix = "Settings, CI/CD, General pipelines, CI/CD configuration file: FILE@PROJECT"
         yield _finding("configuration", "notice", said, fix)
+
+
+_CLOSE = f"{_SETTINGS}: merge request pipelines, no access to protected variables"
+_MERGE_REQUESTS: Mapping[bool | None, tuple[Result, str, str]] = {
+    None: (
+        "unchecked",
+        "this GitLab does not say whether their pipelines get Protected variables",
+        _CLOSE,
+    ),
+    True: ("notice", "between protected branches their pipelines get Protected variables", _CLOSE),
+    False: ("ok", "their pipelines get no Protected variable", ""),
+}
+"""Whether merge requests get Protected variables (None: unknown), to the finding."""
 
 
 def unchecked_gitlab(said: str) -> CheckResult:
@@ -236,24 +257,3 @@ def _variable(variable: CiVariable, user: str) -> CheckResult:
         said = f"{has}: is not masked, so a log may show it"
         return _finding(about, "notice", said, f"{fix}: Masked")
     return _finding(about, "ok", f"{has}: Protected, scoped and masked")
-
-
-def _default_branch(project: CiProject) -> CheckResult:
-    name = project.default_branch
-    patterns = (".*".join(map(re.escape, p.split("*"))) for p in project.protected_branches)
-    if any(re.fullmatch(pattern, name) for pattern in patterns):
-        return _finding("default branch", "ok", f"{name} is protected")
-    said = f"{name} is not protected: it gets no Protected variable, and developers may push to it"
-    return _finding("default branch", "wrong", said, "Settings, Repository, Protected branches")
-
-
-def _merge_requests(project: CiProject) -> CheckResult:
-    about = "merge requests"
-    fix = f"{_SETTINGS}: merge request pipelines, no access to protected variables"
-    if project.opens_to_merge_requests is None:
-        said = "this GitLab does not say whether their pipelines get Protected variables"
-        return _finding(about, "unchecked", said, fix)
-    if project.opens_to_merge_requests:
-        said = "between protected branches their pipelines get Protected variables"
-        return _finding(about, "notice", said, fix)
-    return _finding(about, "ok", "their pipelines get no Protected variable")
