@@ -218,26 +218,18 @@ def find_unknown_tags(
         has_value = rule.history is None and "{" in rule.ask
         if not has_value or not _applies(to, rule):
             continue
-        values = [] if rule.from_ is None else [*_members(at_path(request.task_data, rule.from_))]
-        is_environment = is_about_environments(rule)
-        if is_environment and not context.any_environment:
-            for value in _unknown_environments(to, rule, values):
-                because = _explain_unknown(to, rule, value)
-                yield UnknownTag(index, because, repr(value), _missing_entry(to, rule, value))
-        elif not is_environment and not context.stored:
-            yield from (UnknownTag(index, *each) for each in _unusable_values(to, rule, values))
-
-
-def _unknown_environments(
-    to: _Input, rule: DeriveRule, values: Sequence[object]
-) -> Iterator[object]:
-    """Yield the unknown environments, unless the request has another tag of the same kind.
-
-    For example, the queue stored `worker:build-arch:arm64`, so that no look-up is needed.
-    """
-    kind = rule.ask.partition("{")[0]
-    if not (kind and any(tag.startswith(kind) for tag in to.known)):
-        yield from (value for value in values if _explain_unknown(to, rule, value))
+        values = _list_values(to, rule)
+        if not is_about_environments(rule):
+            if not context.stored:
+                yield from (UnknownTag(index, *e) for e in _unusable_values(to, rule, values))
+        elif not context.any_environment:
+            kind = rule.ask.partition("{")[0]
+            # If the queue stored `worker:build-arch:arm64`, for example, no look-up is needed.
+            is_known = kind and any(tag.startswith(kind) for tag in to.known)
+            for value in () if is_known else values:
+                if because := _explain_unknown(to, rule, value):
+                    entry = _missing_entry(to, rule, value)
+                    yield UnknownTag(index, because, repr(value), entry)
 
 
 def _missing_entry(to: _Input, rule: DeriveRule, value: object) -> tuple[str, ...]:
@@ -379,7 +371,7 @@ def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str, str]]:
         for tag, rest in _match_tags(rule.tag, to.known):
             yield rest, f"from tag {tag}", tag
     elif rule.from_ is not None:
-        for value in _members(at_path(to.request.task_data, rule.from_)):
+        for value in _list_values(to, rule):
             for record in _lookup_records(to, rule, value):
                 yield record, f"from {rule.from_}: {_format_value(value)}", repr(value)
     elif rule.source_build is not None:
@@ -408,13 +400,10 @@ def at_path(data: object, path: str) -> object:
     return data
 
 
-def _members(value: object) -> Iterator[object]:
-    if value is None:
-        return
-    if isinstance(value, list):
-        yield from value
-    else:
-        yield value
+def _list_values(to: _Input, rule: DeriveRule) -> list[object]:
+    """Return the values of a request at the path of a rule; empty without path or value."""
+    value = None if rule.from_ is None else at_path(to.request.task_data, rule.from_)
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _lookup_records(to: _Input, rule: DeriveRule, value: object) -> Iterator[object]:
