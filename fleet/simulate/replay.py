@@ -96,7 +96,7 @@ def simulate(
     if not isinstance(first, World):
         raise TypeError(first)
     pairs = Pairs()
-    sides = [Replay(task, first, partial(pairs.add, 1) if before else _ignore)]
+    sides = [Replay(task, first, partial(pairs.add, 1) if before else lambda _, __: None)]
     sides += [Replay(before, first, partial(pairs.add, 0))] if before else []
     requests = withdrawn = lost = lost_of = 0
     read = Read(0, first.time, 0)
@@ -137,10 +137,6 @@ def simulate(
         worse_count=pairs.worse,
         better_count=pairs.better,
     )
-
-
-def _ignore(_: str, __: int | None) -> None:
-    """Do nothing with a wait, because there is no comparison."""
 
 
 def _is_readable(world: World) -> bool:

@@ -306,7 +306,8 @@ def _words(pattern: str, depth: int) -> Iterator[str]:
         for start, end, quantifier in _atoms(alternative):
             ends = [*_words_of_atom(alternative[start:end], depth), *([""] * bool(quantifier))]
             found = [word + end for word in found for end in ends]
-            if len(found) > _MAX_ALTERNATIVES or quantifier not in ("", "?"):
+            is_finite = quantifier in ("", "?") and end <= len(alternative)
+            if len(found) > _MAX_ALTERNATIVES or not is_finite:
                 raise NotFinite(pattern)
         yield from found
 
@@ -456,6 +457,7 @@ def _atoms(pattern: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _end_of_atom(pattern: str, at: int) -> int:
+    """Return the index after an atom; more than the length if a group is not closed."""
     escape = _ESCAPE.match(pattern, at)
     if pattern[at] != "(":
         return escape.end() if escape else end_of_piece(pattern, at)
@@ -463,4 +465,4 @@ def _end_of_atom(pattern: str, at: int) -> int:
     while depth and end < len(pattern):
         depth += {"(": 1, ")": -1}.get(pattern[end], 0)
         end = end_of_piece(pattern, end)
-    return end
+    return end + depth

@@ -90,17 +90,17 @@ class Vocabulary:
 
     def names_of(self, tag: str) -> tuple[str, ...]:
         """Return the names under `tags` that apply to a tag, the most specific name first."""
-        if tag not in self._known:
+        if tag not in self._names_by_tag:
             name = tag_name(tag) if tag_name(tag) in self.numeric else tag
             # A request's tag may be much longer than the longest name under `tags`.
             longest = min(len(name), max(map(len, self.fleet.tags), default=0))
             prefixes = (f"{name[:length]}*" for length in range(longest, -1, -1))
             found = (name, *(prefix for prefix in prefixes if prefix != name))
-            self._known[tag] = tuple(each for each in found if each in self.fleet.tags)
-        return self._known[tag]
+            self._names_by_tag[tag] = tuple(each for each in found if each in self.fleet.tags)
+        return self._names_by_tag[tag]
 
     @cached_property
-    def _known(self) -> dict[str, tuple[str, ...]]:
+    def _names_by_tag(self) -> dict[str, tuple[str, ...]]:
         """Return the cache of `names_of`, a map of tag to names."""
         known: dict[str, tuple[str, ...]] = self.fleet.cached("names of tags", (), dict)
         return known if len(known) < _MAX_CACHED else {}
