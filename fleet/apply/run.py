@@ -444,7 +444,10 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     outcomes = by_pool(sources.executor.ended())
     under_way = sources.executor.under_way
     planned = dict.fromkeys([*(each.pool for each in plan.pools), *outcomes])
-    _forget_emptied(fleet, world, {*planned, *under_way}, sources)
+    # Pools that were removed from fleet.yaml, and whose stacks were seen empty.
+    for name, emptied in world.known_stacks.items():
+        if name not in (*fleet.pools, *planned, *under_way) and is_empty(emptied):
+            sources.store.forget_stack(stack_ref(fleet, name, "", emptied).name)
     confirm_all(sources, tell)
     refused = tuple(result.because for result in plan.guards if result.result == "refused")
     going = [pool for pool in planned if pool in under_way and pool not in outcomes]
@@ -458,12 +461,3 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
         resumed=resumed,
         refused=refused,
     )
-
-
-def _forget_emptied(
-    fleet: Fleet, world: World, planned: Collection[str], sources: Sources
-) -> None:
-    """Remove the records of stacks that were seen empty and whose pools were removed."""
-    for pool, stack in world.known_stacks.items():
-        if pool not in fleet.pools and pool not in planned and is_empty(stack):
-            sources.store.forget_stack(stack_ref(fleet, pool, "", stack).name)

@@ -98,29 +98,26 @@ class Command(NamedTuple):
             except OSError as error:
                 raise EngineAbsent(f"{self.cli} cannot be started: {error.strerror}") from error
             try:
-                self._wait(process, mark)
+                try:
+                    process.wait(self.limit)
+                except BaseException as stop:
+                    process.send_signal(signal.SIGINT)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(self.grace)
+                    kill_by_environment(mark)
+                    process.wait()
+                    if isinstance(stop, subprocess.TimeoutExpired):
+                        raise Overdue(write_duration(int(self.limit))) from stop
+                    raise
+                if process.returncode < 0:
+                    # A killed CLI leaves its plugins running.
+                    kill_by_environment(mark)
             finally:
                 _running.discard(process)
             for file in (out, err):
                 file.seek(0)
             texts = [file.read().decode(errors="replace") for file in (out, err)]
         return subprocess.CompletedProcess(words, process.returncode, *texts)
-
-    def _wait(self, process: "subprocess.Popen[bytes]", mark: str) -> None:
-        try:
-            process.wait(self.limit)
-        except BaseException as error:
-            process.send_signal(signal.SIGINT)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(self.grace)
-            kill_by_environment(mark)
-            process.wait()
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise Overdue(write_duration(int(self.limit))) from error
-            raise
-        if process.returncode < 0:
-            # A killed CLI leaves its plugins running.
-            kill_by_environment(mark)
 
 
 Operation = Literal["create", "delete", "update", "replace"]
