@@ -28,12 +28,12 @@ from fleet.engines.projects import (
     project_name,
     two_step_change,
 )
-from fleet.engines.pulumi_backends import open_objects
 from fleet.engines.pulumi_cli import CliStack, Events, Home, Program, UpdateGate
 from fleet.engines.pulumi_state import (
     Deployment,
     break_dead_locks,
     find_locks,
+    open_objects,
     read_checkpoint,
     read_deployment,
     resources_of,
