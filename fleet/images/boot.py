@@ -30,7 +30,7 @@ from fleet.images.folder import CONSOLE, QCOW2
 from fleet.images.programs import last_line, need, run_on
 from fleet.model.images import Manifest, Test
 from fleet.model.user_data import write_user_data
-from fleet.ports import Console, Enrolment, Registry, Tell
+from fleet.ports import Console, Enrolment, Tell
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.state.secrets import HostSecrets
 
@@ -196,7 +196,14 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Test:
                 ended = _wait_for_goal(trial, server, process, tell, watch)
         finally:
             # Redact the token after an interruption too: the token may still be valid.
-            leaks = _redact_token(trial)
+            leaks, token = list[str](), server.token.encode()
+            text = trial.console.read_bytes() if trial.console.exists() else b""
+            if token in text:
+                trial.console.write_bytes(text.replace(token, b"***"))
+                leaks.append(
+                    f"{trial.console}: the machine printed its token on the console: see there "
+                    "what did"
+                )
     refused = server.refusals[-1:] if ended else ()
     said = (f"the server refused {each}: see the log of the server" for each in refused)
     return Test(
@@ -221,35 +228,16 @@ def _wait_for_goal(
             if seconds >= printed_at + _STATUS_SECONDS:
                 watch(f"booting under {under}, {seconds:.0f} s: not yet: {_DONE[stage]}")
                 printed_at = seconds
-            if process.poll() is not None:
-                return [_describe_exit(trial, process)]
+            if process.poll():
+                said = last_line(process.stderr.read() if process.stderr else b"")
+                return [f"{trial.disk}: QEMU ended with {process.returncode}: {said}"]
+            if process.returncode == 0:
+                said = "the machine switched itself off, or panicked, before its worker was ready"
+                return [f"{trial.console}: {said}: see there why"]
             if seconds > trial.limit:
                 return [f"{trial.console}: after {trial.limit:.0f} s {_MISSED[stage]}"]
         tell(f"{_DONE[stage]} after {server.reached()[stage]:.0f} s")
     return []
-
-
-def _describe_exit(trial: Trial, process: "subprocess.Popen[bytes]") -> str:
-    if process.returncode:
-        said = last_line(process.stderr.read() if process.stderr else b"")
-        return f"{trial.disk}: QEMU ended with {process.returncode}: {said}"
-    return (
-        f"{trial.console}: the machine switched itself off, or panicked, before its worker was "
-        "ready: see there why"
-    )
-
-
-def _redact_token(trial: Trial) -> list[str]:
-    """Remove the worker's token from the console log. Return a problem if the log had it."""
-    try:
-        text = trial.console.read_bytes()
-    except FileNotFoundError:
-        return []
-    token = trial.server.token.encode()
-    if token not in text:
-        return []
-    trial.console.write_bytes(text.replace(token, b"***"))
-    return [f"{trial.console}: the machine printed its token on the console: see there what did"]
 
 
 _BOOTED = "amd64"
@@ -316,18 +304,13 @@ def _server(
     try:
         yield WorkerServer(token, queue.url), Stage.ENDED
     finally:
-        _release(registry, name)
-
-
-def _release(registry: Registry, name: str) -> None:
-    """Disable a worker whose machine has stopped. Retry until the server has noticed the stop."""
-    until = time.monotonic() + _NOTICED
-    while True:
-        try:
-            registry.release(name)
-        except WorkerBusy:
-            if time.monotonic() > until:
-                raise
-            time.sleep(1)
-        else:
-            return
+        until = time.monotonic() + _NOTICED
+        # The server refuses to disable the worker until it has noticed that the machine stopped.
+        while True:
+            try:
+                registry.release(name)
+                break
+            except WorkerBusy:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(1)

@@ -9,11 +9,10 @@ from datetime import datetime
 
 import yaml
 
-from fleet.images.promote import ImageList, ListedImage, PromotionResult, Recycled
+from fleet.images.promote import ImageList, ListedImage, PromotionResult
 from fleet.images.prune import Pruning
 from fleet.model.images import (
     BuildStep,
-    DueImage,
     DueReport,
     Manifest,
     Publishing,
@@ -124,8 +123,13 @@ def _block(image: ListedImage, version: Version) -> Iterator[Block]:
 def due_to_lines(report: DueReport) -> Iterator[Line]:
     """Yield each image with its due steps, the reasons, and the commands to run."""
     for image in report.images:
-        style = Style.YELLOW if image.is_due else Style.GREEN
-        yield line(f"image {image.image}: ", StyledText(_state(image), style))
+        style, state = Style.YELLOW if image.is_due else Style.GREEN, "due"
+        if not image.steps:
+            state = "nothing is due"
+        elif image.waits:
+            until = f"; retried from {time(image.waits_until)}" if image.waits_until else ""
+            state = f"due, but {image.waits}{until}"
+        yield line(f"image {image.image}: ", StyledText(state, style))
         yield from (line("  ", add_code(each.because, each.reason)) for each in image.causes)
         if image.rebuild:
             yield line(f"  {image.rebuild}")
@@ -139,15 +143,6 @@ def due_to_lines(report: DueReport) -> Iterator[Line]:
             yield from (line(f"  $ {command}") for command in image.commands)
     if not report.images:
         yield line("fleet.yaml has no image that fleet bakes")
-
-
-def _state(image: DueImage) -> str:
-    if not image.steps:
-        return "nothing is due"
-    if not image.waits:
-        return "due"
-    until = f"; retried from {time(image.waits_until)}" if image.waits_until else ""
-    return f"due, but {image.waits}{until}"
 
 
 def to_child_pipeline(
@@ -259,24 +254,20 @@ def promotion_to_lines(promotion: PromotionResult) -> Iterator[Line]:
         state = StyledText(f"{move.now}{share}", Style.BOLD)
         yield line(f"  {move.version}  {move.was or 'new'} -> ", state)
     for pool in promotion.pools:
-        yield line(f"pool {pool.pool}: {_describe_pool(pool)}")
+        held = many(pool.held, "machine")
+        replaced = f"none of its {held} is replaced"
+        if pool.replaced:
+            at = f" ({', '.join(pool.windows)})" if pool.windows else ""
+            count, verb = len(pool.replaced), "is" if len(pool.replaced) == 1 else "are"
+            replaced = f"{count} of its {held} {verb} replaced, {pool.at_a_time}% at a time{at}"
+        boots = pool.boots or "what fleet.yaml names"
+        yield line(f"pool {pool.pool}: new machines boot {boots}; {replaced}")
     if not promotion.pools:
         yield line("no pool uses it")
     for unknown in promotion.unknown:
         yield line(StyledText(f"unknown: {unknown}", Style.YELLOW))
     if not promotion.done:
         yield line("nothing was changed (--dry-run)")
-
-
-def _describe_pool(pool: Recycled) -> str:
-    boots = f"new machines boot {pool.boots or 'what fleet.yaml names'}"
-    if not pool.replaced:
-        return f"{boots}; none of its {many(pool.held, 'machine')} is replaced"
-    at = f" ({', '.join(pool.windows)})" if pool.windows else ""
-    return (
-        f"{boots}; {len(pool.replaced)} of its {many(pool.held, 'machine')} "
-        f"{'is' if len(pool.replaced) == 1 else 'are'} replaced, {pool.at_a_time}% at a time{at}"
-    )
 
 
 def pruning_to_lines(pruning: Pruning) -> Iterator[Line]:
