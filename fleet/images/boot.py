@@ -81,14 +81,22 @@ def booted(
     disk: Path, console: Path, accelerator: Accelerator, user_data: str
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a machine in the context. `stderr` of the yielded process has QEMU's errors."""
-    with _seed_disk(user_data) as seed:
+    meta_data = "instance-id: fleet-image-test\nlocal-hostname: fleet-image-test\n"
+    # cloud-init reads the disk at the first boot.
+    with os.fdopen(os.memfd_create("seed"), "r+b") as seed:
+        os.ftruncate(seed.fileno(), _SEED_BYTES)
+        place = f"/dev/fd/{seed.fileno()}"
+        run_on(seed, "mkfs.vfat", "-n", "CIDATA", place, failing="mkfs.vfat")
+        for name, text in (("user-data", user_data), ("meta-data", meta_data)):
+            target = ("-i", place, "-", f"::{name}")
+            run_on(seed, "mcopy", *target, stdin=text.encode(), failing="mcopy")
         path = str(disk).replace(",", ",,")  # QEMU's escape for a comma within an option
         drive = f"file={path},format={disk.suffix[1:]},if=virtio,snapshot=on"
         options = (
             *("-M", "q35", *_ACCELERATE[accelerator], "-bios", find_firmware()),
             *("-m", str(_MEMORY_MIB), "-smp", str(_PROCESSORS), "-nodefaults", "-display", "none"),
             *("-no-reboot", "-serial", f"file:{console}", "-drive", drive),
-            *("-drive", f"file=/dev/fd/{seed.fileno()},format=raw,if=virtio,readonly=on"),
+            *("-drive", f"file={place},format=raw,if=virtio,readonly=on"),
             *("-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"),
             *("-device", "virtio-rng-pci"),
         )
@@ -122,20 +130,6 @@ def _start_qemu(file: IO[bytes], *options: str) -> Iterator["subprocess.Popen[by
             yield process
         finally:
             process.kill()
-
-
-@contextmanager
-def _seed_disk(user_data: str) -> Iterator[IO[bytes]]:
-    """Create, in memory, the disk that cloud-init reads at the first boot."""
-    meta_data = "instance-id: fleet-image-test\nlocal-hostname: fleet-image-test\n"
-    with os.fdopen(os.memfd_create("seed"), "r+b") as disk:
-        os.ftruncate(disk.fileno(), _SEED_BYTES)
-        place = f"/dev/fd/{disk.fileno()}"
-        run_on(disk, "mkfs.vfat", "-n", "CIDATA", place, failing="mkfs.vfat")
-        for name, text in (("user-data", user_data), ("meta-data", meta_data)):
-            target = ("-i", place, "-", f"::{name}")
-            run_on(disk, "mcopy", *target, stdin=text.encode(), failing="mcopy")
-        yield disk
 
 
 _POLL_SECONDS = 0.1

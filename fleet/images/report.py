@@ -29,7 +29,6 @@ from fleet.report.document import (
     ColumnKind,
     Line,
     Lines,
-    Row,
     Style,
     StyledText,
     Table,
@@ -52,7 +51,20 @@ def list_blocks(listed: ImageList, now: datetime) -> Iterator[Block]:
         *map(Column, ("IMAGE", "VERSION", "STATE", "AGE", "AT")),
         Column("FAILURES", ColumnKind.PROSE, style=Style.RED),
     ]
-    yield Table(columns, [each for image in listed.images for each in _rows(image, now)])
+    rows = []
+    for image in listed.images:
+        failures = Lines([f"pool {pool}: {said}" for pool, said in image.troubles.items()])
+        if not image.versions:
+            without = _NOT_DECLARED[image.declared] or "no version"
+            without += ", failed" if image.troubles else ""
+            rows.append(row(image.image, "-", without, "", "", failures))
+        for nth, version in enumerate(image.versions):
+            style = _STYLES.get(version.state, Style.PLAIN)
+            places = ", ".join(sorted(version.publications)) or "-"
+            state = line(StyledText(state_of(image, version), style))
+            age, failed = since(version.built_at, now), "" if nth else failures
+            rows.append(row(image.image, version.version, state, age, places, failed))
+    yield Table(columns, rows)
 
 
 def image_blocks(image: ListedImage) -> Iterator[Block]:
@@ -74,20 +86,6 @@ def state_of(image: ListedImage, version: Version) -> str:
     """Return the state of a version, with the share of a candidate and a note if pinned."""
     share = f" {version.share}%" if version.state == "candidate" else ""
     return f"{version.state}{share}{', pinned' if image.pinned == version.version else ''}"
-
-
-def _rows(image: ListedImage, now: datetime) -> Iterator[Row]:
-    failures = Lines([f"pool {pool}: {said}" for pool, said in image.troubles.items()])
-    if not image.versions:
-        without = _NOT_DECLARED[image.declared] or "no version"
-        without += ", failed" if image.troubles else ""
-        yield row(image.image, "-", without, "", "", failures)
-    for nth, version in enumerate(image.versions):
-        style = _STYLES.get(version.state, Style.PLAIN)
-        places = ", ".join(sorted(version.publications)) or "-"
-        state = line(StyledText(state_of(image, version), style))
-        age = since(version.built_at, now)
-        yield row(image.image, version.version, state, age, places, "" if nth else failures)
 
 
 def _block(image: ListedImage, version: Version) -> Iterator[Block]:
