@@ -163,12 +163,8 @@ class Simulation(Value):
         """Return whether the time is too short (less than a day) for a daily pattern of demand."""
         return self.end - self.start < _DAY
 
-    def with_limits(self) -> "Simulation":
-        """Return the simulation with sentences about the limits of its accuracy."""
-        return self.altered(unknown=tuple(_limits(self)))
 
-
-def _limits(simulation: Simulation) -> Iterator[str]:
+def list_limits(simulation: Simulation) -> Iterator[str]:
     """Yield the limits of accuracy of any simulation, and the assumptions of this one."""
     if simulation.is_short:
         length = write_duration(simulation.end - simulation.start)

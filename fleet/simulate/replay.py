@@ -25,7 +25,7 @@ from fleet.planner.lifecycle.table import idle_limit, limits_of
 from fleet.reconcile import reconcile_unsealed
 from fleet.schema.model import Fleet, Pool
 from fleet.simulate.farm import Farm
-from fleet.simulate.figures import Pairs, Side, Simulation, Waited
+from fleet.simulate.figures import Pairs, Side, Simulation, Waited, list_limits
 from fleet.simulate.recorded_demand import Event, KnownHistory, Lost, PastRequest
 
 
@@ -126,7 +126,8 @@ def simulate(
         lost_of=lost_of,
         worlds=read.worlds,
         after=after,
-    ).with_limits()
+    )
+    found = found.altered(unknown=tuple(list_limits(found)))
     if not others:
         return found
     return found.altered(

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from graphlib import CycleError, TopologicalSorter
 from itertools import takewhile
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
@@ -280,21 +281,18 @@ def _explain_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
 def find_cycle(rules: Sequence[DeriveRule]) -> tuple[int, ...]:
     """Return the indices of rules that depend on each other in a cycle; empty without a cycle."""
     consumers = _Consumers(enumerate(rules))
-    done: set[int] = set()
-    for start in range(len(rules)):
-        way = {start: iter(consumers.by_rule(rules[start]))} if start not in done else {}
-        while way:
-            here = next(reversed(way))
-            there = next(way[here], None)
-            if there is None:
-                done.add(here)
-                del way[here]
-            elif there in way:
-                cycle = list(way)[list(way).index(there) :]
-                first = cycle.index(min(cycle))
-                return (*cycle[first:], *cycle[:first])
-            elif there not in done:
-                way[there] = iter(consumers.by_rule(rules[there]))
+    follows: dict[int | str, Iterable[int | str]] = {}
+    follows.update(
+        (index, sorted(consumers.patterns_of(rule))) for index, rule in enumerate(rules)
+    )
+    follows.update(consumers.by_pattern.items())
+    try:
+        TopologicalSorter(follows).prepare()
+    except CycleError as error:
+        # Each node of the cycle follows from the next one.
+        cycle = [each for each in error.args[1][:0:-1] if isinstance(each, int)]
+        first = cycle.index(min(cycle))
+        return (*cycle[first:], *cycle[:first])
     return ()
 
 
@@ -302,28 +300,27 @@ class _Consumers:
     """Index of the rules that depend on a tag."""
 
     def __init__(self, rules: Iterable[tuple[int, DeriveRule]]) -> None:
-        self._by_tag: dict[str, list[int]] = {}
+        self.by_pattern: dict[str, list[int]] = {}
+        """Tag, or prefix with `*`, to the indices of the rules that depend on it."""
         for index, rule in rules:
             if rule.tag is not None:
-                self._by_tag.setdefault(rule.tag, []).append(index)
-        self._sorted = sorted(self._by_tag)
+                self.by_pattern.setdefault(rule.tag, []).append(index)
+        self._sorted = sorted(self.by_pattern)
         # A request's tag may be much longer than the longest pattern.
-        self._longest = max(map(len, self._by_tag), default=0)
+        self._longest = max(map(len, self.by_pattern), default=0)
 
     def by_tags(self, tags: Iterable[str]) -> list[int]:
         """Return the sorted indices of the rules that depend on one of these tags."""
         patterns = {pattern for tag in tags for pattern in (tag, *self._prefixes(tag))}
-        return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
+        return sorted(each for pattern in patterns for each in self.by_pattern.get(pattern, ()))
 
-    def by_rule(self, rule: DeriveRule) -> list[int]:
-        """Return the sorted indices of the rules that may depend on a tag of this rule."""
+    def patterns_of(self, rule: DeriveRule) -> set[str]:
+        """Return the patterns that a tag of this rule may match."""
         before, found, _ = rule.ask.partition("{")
-        if not found:
-            return self.by_tags([rule.ask])
         begins = bisect_left(self._sorted, before)
         longer = takewhile(lambda each: each.startswith(before), self._sorted[begins:])
-        patterns = {*longer, *self._prefixes(before)}
-        return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
+        patterns = {*(longer if found else [before]), *self._prefixes(before)}
+        return patterns & self.by_pattern.keys()
 
     def _prefixes(self, tag: str) -> Iterator[str]:
         """Yield the patterns with `*` that match a tag, up to the longest pattern's length."""

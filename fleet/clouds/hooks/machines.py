@@ -172,12 +172,11 @@ class HookMachines:
             return
         with noting(machine.name):
             failed = self._memory.undeleted().get(machine.name)
+            accepted = self._memory.deleting().get(machine.name)
         # A user's deletion ignores the pause after a failure; only `apply` and `serve` obey it.
         waits = self._context.looks and failed and failed.at <= self._clock.now() < failed.again
         if waits:
             raise SourceUnreachable(f"{machine.name}: {failed}")
-        with noting(machine.name):
-            accepted = self._memory.deleting().get(machine.name)
         now = self._clock.now()
         if self._context.looks and accepted and accepted.at <= now < accepted.again(self._limit):
             raise DeletionPending(f"{machine.name}: deleting since {accepted.since:%F %H:%M}Z")
