@@ -108,7 +108,6 @@ class Farm:
             self._queues.classify(box)
         self._queues.queue_again(self.now)
         for box in [*self._queues.free]:
-            self._queues.remove_free(box)
             self._give(box)
         self.changed = True
 
@@ -399,7 +398,6 @@ class Farm:
                 tries[nth] = each.altered(result="registered")
         self.changed = True
         self._queues.classify(box)
-        self._queues.remove_free(box)
         self._give(box)
 
     def _give(self, box: Box) -> None:

@@ -7,10 +7,10 @@ the last run without actions (`_find_rest_end`), because its plan would be the s
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from operator import add, attrgetter, mul
+from typing import Any, NamedTuple
 
 from fleet.guard import guard
 from fleet.model.digests import config_digest
@@ -19,11 +19,11 @@ from fleet.model.plan import Create, Plan, Reason, WorkerVerdict
 from fleet.model.price_lists import with_price_lists
 from fleet.planner.failures import FAILURE_MEMORY
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.ledger import charge_all, payers_of, periods
+from fleet.planner.ledger import as_charge, charge_all, payers_of, periods
 from fleet.planner.lifecycle.rule import MachineLife, life_of
 from fleet.planner.lifecycle.table import idle_limit, limits_of
 from fleet.reconcile import reconcile_unsealed
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet
 from fleet.simulate.farm import Farm
 from fleet.simulate.figures import Pairs, Side, Simulation, Waited, list_limits
 from fleet.simulate.recorded_demand import Event, KnownHistory, Lost, PastRequest
@@ -251,52 +251,45 @@ def _end_of_reason(
     return now
 
 
-_Account = tuple[str, str | None, str | None, str | None, tuple[str, ...]]
+_get_payer = attrgetter("pool", "scope", "team", "owner", "tags")
+
+
+def _change_charge(
+    change: Callable[[Any, Any], Any],
+    each: Charge,
+    seconds: Iterable[int],
+    money: Iterable[object],
+) -> Charge:
+    """Return a charge whose amounts per period are changed by the given amounts."""
+    changed = map(change, each.seconds, seconds), map(change, each.money, money)
+    return each.altered(seconds=tuple(changed[0]), money=tuple(changed[1]))
 
 
 class _Ledger:
     """The spending per payer in the current periods; empty if no budget exists."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
-        pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
-        self._is_kept = bool(fleet.budgets) or any(pool.budget for pool in pools)
+        has_own = any(pool.budget for pool in fleet.dynamic_pools.values())
+        self._is_kept = bool(fleet.budgets) or has_own
         self._fleet = fleet
         self._until = world.time
         self._periods = periods(fleet, world.time)
-        self._sums: dict[_Account, tuple[list[int], list[Decimal]]] = {}
         ledger = world.ledger if isinstance(world.ledger, Ledger) else Ledger()
         self._payers = {each.machine: each for each in ledger.payers}
-        for each in ledger.charges:
-            key = (each.pool, each.scope, each.team, each.owner, each.tags)
-            self._sums[key] = (list(each.seconds), list(each.money))
+        self._charges = {_get_payer(each): each for each in ledger.charges}
 
     def read(self, now: datetime) -> Ledger:
         """Return the spending in the current periods."""
         if not self._is_kept:
             return Ledger.model_construct(charged_until=now, charges=(), payers=())
-        current = periods(self._fleet, now)
-        for nth, (new, old) in enumerate(zip(current, self._periods, strict=True)):
-            if new.start != old.start:
-                for seconds, money in self._sums.values():
-                    seconds[nth], money[nth] = 0, Decimal(0)
-        self._periods = current
-        self._sums = {
-            key: sums for key, sums in self._sums.items() if any(sums[0]) or any(sums[1])
-        }
-        charges = tuple(
-            Charge.model_construct(
-                pool=pool,
-                scope=scope,
-                team=team,
-                owner=owner,
-                tags=tags,
-                seconds=(seconds[0], seconds[1], seconds[2]),
-                money=(money[0], money[1], money[2]),
-            )
-            for (pool, scope, team, owner, tags), (seconds, money) in self._sums.items()
-        )
+        before, self._periods = self._periods, periods(self._fleet, now)
+        lasts = [old.start == new.start for old, new in zip(before, self._periods, strict=True)]
+        if not all(lasts):
+            charges = self._charges.items()
+            self._charges = {p: _change_charge(mul, each, lasts, lasts) for p, each in charges}
+        used = (c for c in self._charges.values() if any(c.seconds) or any(c.money))
         return Ledger.model_construct(
-            charged_until=self._until, charges=charges, payers=tuple(self._payers.values())
+            charged_until=self._until, charges=tuple(used), payers=tuple(self._payers.values())
         )
 
     def charge(self, world: World, inventories: Mapping[str, PoolInventory]) -> None:
@@ -304,13 +297,11 @@ class _Ledger:
         if self._is_kept:
             charged = charge_all(self._fleet, world, inventories)
             self._payers = {each.machine: each for each in charged.payers}
-            for entry in charged.entries:
-                key = (entry.pool, entry.scope, entry.team, entry.owner, entry.tags)
-                seconds, money = self._sums.setdefault(key, ([0] * 3, [Decimal(0)] * 3))
-                for nth, period in enumerate(self._periods):
-                    if entry.hour >= period.start:
-                        seconds[nth] += entry.seconds
-                        money[nth] += entry.money
+            starts = [period.start for period in self._periods]
+            for new in (as_charge(entry, starts) for entry in charged.entries):
+                known = self._charges.get(_get_payer(new))
+                both = known and _change_charge(add, known, new.seconds, new.money)
+                self._charges[_get_payer(new)] = both or new
         self._until = world.time
 
     def order(self, world: World, inventories: Mapping[str, PoolInventory], plan: Plan) -> None:
