@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.report import Report
-from fleet.engines.pulumi_backends import find_cli
+from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import EngineAbsent
 
 POOLS, WORKERS, MORE, MANY = 20, 25, 2, 100

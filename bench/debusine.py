@@ -33,8 +33,8 @@ from bench.report import Report
 from fleet.__main__ import COLLECTION
 from fleet.guard import guard
 from fleet.model.facts import Demand, Ledger, Listing, QueueReading, World
+from fleet.queues.debusine.checkup import write_grants
 from fleet.queues.debusine.database import DebusineDatabase
-from fleet.queues.debusine.grants import write_grants
 from fleet.reconcile import reconcile
 from fleet.schema.model import DebusineQueue, Fleet
 

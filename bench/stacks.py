@@ -21,8 +21,7 @@ from bench.report import Report
 from fleet.clouds.sim.machines import Menu, SimCloud, load
 from fleet.engines.projects import ProviderAccount, load_project
 from fleet.engines.pulumi import PulumiEngine
-from fleet.engines.pulumi_backends import find_cli
-from fleet.engines.pulumi_cli import Home
+from fleet.engines.pulumi_cli import Home, find_cli
 from fleet.errors import FleetError
 from fleet.model.facts import Stack, Unknown, WorkerInputs
 from fleet.ports import StackRef

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fleet.engines.pulumi_backends import VERSION, find_cli, why_unfit
+from fleet.engines.pulumi_cli import VERSION, find_cli, why_unfit
 from fleet.errors import EngineAbsent
 from fleet.state.storage import cache_folder
 from tools.go_programs import ABSENT, NotThisWayError, install, keep, key_of, obtain, run

@@ -10,7 +10,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from fleet.engines.pulumi_backends import find_cli
+from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import EngineAbsent
 from fleet.state.storage import cache_folder
 from tools.go_programs import ABSENT, NotThisWayError, install, keep, key_of, obtain, run

@@ -164,7 +164,12 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         name: QueueReading(demand=each, workers=each) if isinstance(each, Unknown) else each
         for name, each in asking("queue", others).items()
     }
-    stacks = _stacks(fleet, sources, listings, asking)
+    noted = _read_store(sources.store.stacks)
+    stacks = (
+        noted
+        if isinstance(noted, Unknown)
+        else read_stacks(fleet, noted, listings, sources.engine_of, asking)
+    )
     before = partial(read_or_default, (), sources.store.absences)
     attempts = _read_store(lambda: sources.store.attempts(REMEMBERED), ())
     departures = _read_store(lambda: tuple(sources.store.departures.read().values()), ())
@@ -258,15 +263,6 @@ def _without_future_times(reading: Listing | Unknown, now: datetime) -> Listing 
     return reading.altered(machines=machines)
 
 
-def _stacks(
-    fleet: Fleet, sources: Sources, listings: Mapping[str, Listing | Unknown], asking: SourceReader
-) -> dict[str, Stack | Unknown] | Unknown:
-    known = _read_store(sources.store.stacks)
-    if isinstance(known, Unknown):
-        return known
-    return read_stacks(fleet, known, listings, sources.engine_of, asking)
-
-
 def read_stacks(
     fleet: Fleet,
     known: Iterable[StackRecord],
@@ -275,10 +271,13 @@ def read_stacks(
     asking: SourceReader,
 ) -> dict[str, Stack | Unknown]:
     """Map pool to stack, for pools that are configured, recorded or in a machine's label."""
-    records = _map_current_names(fleet, known)
+    recorded = {record.pool: record for record in known}
+    heirs = heirs_of(fleet)
+    # A renamed pool has its new name.
+    new_names = {old: new for old, new in heirs.items() if new not in recorded}
+    records = {new_names.get(pool, pool): record for pool, record in recorded.items()}
     configured = {name: pool.provider for name, pool in fleet.dynamic_pools.items()}
     remembered = {pool: record.provider for pool, record in records.items()}
-    heirs = heirs_of(fleet)
     named = {
         heirs.get(machine.pool, machine.pool): provider
         for provider, listing in listings.items()
@@ -293,13 +292,6 @@ def read_stacks(
         if stack is not None:
             stacks[pool] = stack
     return stacks
-
-
-def _map_current_names(fleet: Fleet, known: Iterable[StackRecord]) -> dict[str, StackRecord]:
-    """Map pool to its recorded stack. A renamed pool has its new name."""
-    records = {record.pool: record for record in known}
-    heirs = {old: new for old, new in heirs_of(fleet).items() if new not in records}
-    return {heirs.get(pool, pool): record for pool, record in records.items()}
 
 
 @dataclass(frozen=True)
@@ -721,7 +713,17 @@ def _check_unlisted(
     names: dict[tuple[str, str], _MachineKey] = {}
     for key, inputs in unlisted.items():
         names[key[0], key[2]] = key
-        by_provider[key[0]].append(_as_machine(inputs, key[2], now))
+        by_provider[key[0]].append(
+            Machine(
+                name=inputs.name,
+                id=key[2],
+                pool=inputs.labels.get("pool", ""),
+                type=inputs.type,
+                state=MachineState.RUNNING,
+                created_at=now,
+                image=inputs.image or None,
+            )
+        )
     asked = {
         name: partial(cleaner.check_unlisted, sorted(by_provider[name], key=lambda m: m.name))
         for name, cleaner in cleaners.items()
@@ -733,16 +735,3 @@ def _check_unlisted(
         if not isinstance(answers, Unknown)
         for machine_id, works in answers.items()
     }
-
-
-def _as_machine(inputs: WorkerInputs, machine_id: str, now: datetime) -> Machine:
-    """Return a machine for a livecheck, from its inputs in the stack. Its state is assumed."""
-    return Machine(
-        name=inputs.name,
-        id=machine_id,
-        pool=inputs.labels.get("pool", ""),
-        type=inputs.type,
-        state=MachineState.RUNNING,
-        created_at=now,
-        image=inputs.image or None,
-    )

@@ -184,10 +184,23 @@ def _explain_exclusion(
 def carry_out(
     fleet: Fleet, world: World, rebuild: StateRebuild, sources: Sources
 ) -> tuple[StackOutcome, ...]:
-    """Charge a new ledger, adopt machines into stacks, and return the result of each pool."""
+    """Adopt machines into stacks, and return the result of each pool.
+
+    Charge a new ledger first, and mark all approvals as used up.
+    """
     if rebuild.unknown:
         raise refusal(f"{'; '.join(rebuild.unknown)}")
-    _count(fleet, world, rebuild, sources)
+    if not isinstance(world.ledger, Unknown) and world.ledger.charged_until is None:
+        charging = Charging(
+            since=None,
+            until=world.time,
+            currency=fleet.money.currency,
+            entries=charged_anew(fleet, world, rebuild),
+        )
+        sources.store.charge(charging)
+        for approval in fleet.approvals:
+            unknown = tuple(f"{approval.pool}/unknown-{n}:" for n in range(approval.count))
+            sources.store.spend(approval_digest(approval), unknown)
     inventories = take_inventory(fleet, world)
     outcomes = []
     for pool, workers in rebuild.pools.items():
@@ -269,23 +282,6 @@ def charged_anew(fleet: Fleet, world: World, rebuild: StateRebuild) -> tuple[Led
     return charge_all(fleet, world, inventories).entries
 
 
-def _count(fleet: Fleet, world: World, rebuild: StateRebuild, sources: Sources) -> None:
-    """Charge a new ledger, and mark all approvals as used up."""
-    if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
-        return
-    sources.store.charge(
-        Charging(
-            since=None,
-            until=world.time,
-            currency=fleet.money.currency,
-            entries=charged_anew(fleet, world, rebuild),
-        )
-    )
-    for approval in fleet.approvals:
-        unknown = tuple(f"{approval.pool}/unknown-{n}:" for n in range(approval.count))
-        sources.store.spend(approval_digest(approval), unknown)
-
-
 def _adopt(
     fleet: Fleet, inventory: PoolInventory, workers: Sequence[WorkerInputs], sources: Sources
 ) -> None:
@@ -320,7 +316,10 @@ def forget_machine(
     The queue is None if no queue had a worker to disable. Raises PlanRefused if the machine
     perhaps exists.
     """
-    pool = _find_pool(world, name)
+    holding = (pool for pool, stack in sorted(world.known_stacks.items()) if name in stack.names)
+    pool = next(holding, None)
+    if pool is None:
+        raise refusal("; ".join((f"no readable stack holds {name}", *unknown_stacks(world))))
     inventory = take_inventory(fleet, world)[pool]
     unit = _find_missing(fleet, world, inventory, name)
     queue = _release(unit, sources)
@@ -338,14 +337,6 @@ def _release(unit: Unit, sources: Sources) -> str | None:
         return None
     registry.release(worker.name)
     return unit.registry
-
-
-def _find_pool(world: World, name: str) -> str:
-    """Return the pool whose stack has this machine. Raises PlanRefused if no stack has it."""
-    for pool, stack in sorted(world.known_stacks.items()):
-        if name in stack.names:
-            return pool
-    raise refusal("; ".join((f"no readable stack holds {name}", *unknown_stacks(world))))
 
 
 def _find_missing(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Unit:

@@ -1,17 +1,28 @@
 """Carry out one run of `fleet apply`, from the lock to the record, with steps in call order.
 
+Shared resources of a provider's machines are applied before planning. A resource in use is neither
+deleted nor replaced. Selections and the modes of pools apply: if no pool of a provider may change,
+its shared resources do not change.
+
 A failed pool does not block other pools. The engine must preview exactly the planned steps for
 workers; otherwise fleet refuses the change. fleet never deletes a busy worker.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from types import MappingProxyType
 
 from fleet.apply.config import Config, PlanResult
-from fleet.apply.notify import send_notices
-from fleet.apply.observe import REMEMBERED, Concurrently, Sources, remember_rules, stack_ref
+from fleet.apply.observe import (
+    REMEMBERED,
+    Concurrently,
+    Sources,
+    base_ref,
+    remember_rules,
+    stack_ref,
+)
 from fleet.apply.parallel import Background, Pace, pool_executor
 from fleet.apply.plan import observe_with_progress, plan_for, priced
 from fleet.apply.pool import (
@@ -37,7 +48,6 @@ from fleet.apply.saved_plan import (
     part_at_rest,
     selected_part,
 )
-from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.spending import charge_ledger
 from fleet.apply.timer import (
     Signals,
@@ -47,21 +57,30 @@ from fleet.apply.timer import (
 )
 from fleet.apply.wire import lock_owner, wire
 from fleet.clock import utc_now
-from fleet.errors import FleetError, PlanRefused
+from fleet.errors import FleetError, PlanRefused, StackFailed
 from fleet.explain.history import sample_after, sample_of
 from fleet.explain.tallies import tallies_of, waiting_of
-from fleet.model.facts import Unknown, World
+from fleet.model.facts import Base, SharedResource, Unknown, World
 from fleet.model.history import Counted, Outcome, RunObservation, StackOutcome
 from fleet.model.log import run_id
-from fleet.model.plan import Create, Plan, PoolVerdict
+from fleet.model.plan import Create, Notice, Plan, PoolVerdict
 from fleet.planner.failures import describe_failures, recall
 from fleet.planner.images import choose_image
-from fleet.planner.inventory import PoolInventory, extended, find_due, heirs_of, take_inventory
+from fleet.planner.inventory import (
+    PoolInventory,
+    extended,
+    find_due,
+    heirs_of,
+    is_all_frozen,
+    take_inventory,
+)
 from fleet.planner.ledger import payers_of
 from fleet.planner.machine_inputs import options_of
-from fleet.ports import Console, EngineTask, SourceReader, Tell
+from fleet.planner.shared_stacks import in_use, is_laid, parts_of, wanted_parts, why_held
+from fleet.ports import Console, EngineTask, Messenger, SourceReader, StackStep, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
+from fleet.schema.units import write_count
 from fleet.state.store import Store
 from fleet.words.notes import describe_rivals
 
@@ -159,7 +178,10 @@ class _ApplyRun:
             hand_out = connected().hand_out()
             world = hand_out.hand_out_all(fleet, world, sources.of_tickets, note, run.note)
             remember_rules(world, sources.store)
-            world, troubles = run.apply_shared_stacks(world)
+            troubles: tuple[StackOutcome, ...] = ()
+            if options.selection.saved is None:
+                # With a saved plan, after the comparison.
+                world, troubles = run.apply_shared_stacks(world)
         inventories = take_inventory(fleet, world)
         whole = plan_for(run.config, world, inventories)
         plan = selected_part(options.selection, whole)
@@ -234,12 +256,7 @@ class _ApplyRun:
         return partial(Concurrently, meanwhile=hand_out)
 
     def apply_shared_stacks(self, world: World) -> tuple[World, tuple[StackOutcome, ...]]:
-        """Apply shared stacks before planning; with a saved plan, after the comparison."""
-        if self.options.selection.saved is not None:
-            return world, ()
-        return self._apply_shared_stacks(world)
-
-    def _apply_shared_stacks(self, world: World) -> tuple[World, tuple[StackOutcome, ...]]:
+        """Apply the shared stacks of the selected pools; return the new world and the failures."""
         sources = journalled(self.sources, self.note)
         selection = self.options.selection
         return apply_shared_stacks(self.fleet, world, sources, self.console.note, selection)
@@ -256,7 +273,7 @@ class _ApplyRun:
         changes = find_changes(selection, plan)
         if selection.saved is not None and not changes:
             world, troubles, changes = apply_shared_stacks_of_saved(
-                selection, world, self._apply_shared_stacks, partial(plan_for, self.config)
+                selection, world, self.apply_shared_stacks, partial(plan_for, self.config)
             )
         if changes:
             return Outcome(plan=plan.digests.plan, stacks=troubles, outdated=changes)
@@ -444,7 +461,10 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     outcomes = by_pool(sources.executor.ended())
     under_way = sources.executor.under_way
     planned = dict.fromkeys([*(each.pool for each in plan.pools), *outcomes])
-    _forget_emptied(fleet, world, {*planned, *under_way}, sources)
+    # Pools that were removed from fleet.yaml, and whose stacks were seen empty.
+    for name, emptied in world.known_stacks.items():
+        if name not in (*fleet.pools, *planned, *under_way) and is_empty(emptied):
+            sources.store.forget_stack(stack_ref(fleet, name, "", emptied).name)
     confirm_all(sources, tell)
     refused = tuple(result.because for result in plan.guards if result.result == "refused")
     going = [pool for pool in planned if pool in under_way and pool not in outcomes]
@@ -460,10 +480,191 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     )
 
 
-def _forget_emptied(
-    fleet: Fleet, world: World, planned: Collection[str], sources: Sources
+_ADDITIONAL_RESOURCES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"network": ("subnet",), "template": ("group", "role", "profile")}
+)
+"""Kind of resource to the additional resources in its stack, which are named NAME-ADDITIONAL."""
+Lay = Callable[[World], tuple[World, tuple[StackOutcome, ...]]]
+
+
+def apply_shared_stacks(
+    fleet: Fleet, world: World, sources: Sources, tell: Tell, selection: Selection | None = None
+) -> tuple[World, tuple[StackOutcome, ...]]:
+    """Apply the shared stacks of providers; return the new world and the failures.
+
+    Only stacks that the selection permits are applied, and none if all pools are frozen. Without a
+    selection, as in a rebuild, all shared stacks are applied.
+    """
+    if selection is not None and is_all_frozen(fleet, world):
+        return world, ()
+    troubles = []
+    for name in sorted(sources.bases):
+        parts = _find_wanted_parts(fleet, world, name, tell)
+        held = why_held(fleet, name, selection.pools) if selection else ""
+        if parts is None:
+            continue
+        if held:
+            tell(f"base of {name}: change postponed: {held}")
+            continue
+        engine, ref = sources.bases[name], base_ref(fleet, name)
+
+        def progress(step: StackStep, name: str = name) -> None:
+            tell(f"base of {name}: {step.operation} {step.worker}")
+
+        try:
+            _check_shared_steps(world, name, engine.preview(ref, parts), parts)
+            engine.up(ref, parts, progress)
+        except FleetError as trouble:
+            result = "refused" if isinstance(trouble, PlanRefused) else "failed"
+            what = f"(base of {name})"
+            left = ", ".join(sorted(trouble.failed)) if isinstance(trouble, StackFailed) else ""
+            error = f"{trouble}; not done: {left}" if left else str(trouble)
+            troubles.append(
+                StackOutcome.model_validate({"pool": what, "result": result, "error": error})
+            )
+        # Read it even after a failure, since machines must not use a deleted resource.
+        base = engine.read(ref)
+        bases = {key: each for key, each in world.bases.items() if key != name}
+        world = world.altered(bases=bases if base is None else bases | {name: base})
+    return world, tuple(troubles)
+
+
+def apply_shared_stacks_of_saved(
+    selection: Selection, world: World, lay: Lay, plan: Callable[[World], Plan]
+) -> tuple[World, tuple[StackOutcome, ...], tuple[str, ...]]:
+    """Apply the shared stacks of a saved plan; also return why the plan is now outdated.
+
+    The next plan uses new resources; the saved plan may name replaced or deleted resources.
+    """
+    laid, troubles = lay(world)
+    was, now = _shared_ids(world), _shared_ids(laid)
+    if was.items() <= now.items():
+        return laid, troubles, ()
+    # The changes of base stacks in the saved plan are done, so they are no difference.
+    said = selection.saved.bases if selection.saved else ()
+    now_planned = plan(laid).altered(bases=said)
+    return laid, troubles, find_changes(selection, selected_part(selection, now_planned))
+
+
+def _shared_ids(world: World) -> dict[tuple[str, str], str]:
+    return {
+        (name, key): part_id
+        for name, base in world.bases.items()
+        if isinstance(base, Base)
+        for key, part_id in base.ids.items()
+    }
+
+
+def _find_wanted_parts(
+    fleet: Fleet, world: World, name: str, tell: Tell
+) -> tuple[SharedResource, ...] | None:
+    """Return the resources that a shared stack should have; None if no change is due or safe."""
+    base = world.bases.get(name)
+    parts = wanted_parts(fleet, world, name)
+    if isinstance(base, Unknown):
+        return None  # no machine that needs this base stack is planned
+    used = in_use(world, name)
+    why = f"its users are unknown ({used.unknown})" if isinstance(used, Unknown) else "in use"
+    declared = {part.key for part in parts_of(fleet, name)}
+    for part in parts:
+        if part.key not in declared:
+            tell(f"{part.key} is no longer in fleet.yaml, but kept: {why}")
+    if (base is None and not parts) or (base is not None and is_laid(base, parts)):
+        return None
+    return parts
+
+
+def _check_shared_steps(
+    world: World, name: str, steps: Sequence[StackStep], parts: Sequence[SharedResource]
 ) -> None:
-    """Remove the records of stacks that were seen empty and whose pools were removed."""
-    for pool, stack in world.known_stacks.items():
-        if pool not in fleet.pools and pool not in planned and is_empty(stack):
-            sources.store.forget_stack(stack_ref(fleet, pool, "", stack).name)
+    """Raise PlanRefused if used or foreign resources would be deleted or replaced."""
+    base, used = world.bases.get(name), in_use(world, name)
+    ids = base.ids if isinstance(base, Base) else {}
+    taking = [step for step in steps if step.operation in {"replace", "delete"}]
+    if isinstance(used, Unknown):
+        blocked = {step.worker for step in steps}
+        why = f"its users are unknown: {used.unknown}"
+    else:
+        blocked = _resource_names(key for key in ids if key in used)
+        why = "machines use it; drain their pools first, or revert the change"
+    ours = _resource_names([*ids, *(part.key for part in parts)])
+    if any(step.worker not in ours for step in taking):
+        blocked = {step.worker for step in taking} - ours
+        why = "fleet did not create it; move it to another stack"
+    wrong = [step for step in taking if step.worker in blocked]
+    if wrong:
+        what = "; ".join(f"{step.operation} {step.worker}" for step in wrong)
+        raise PlanRefused(
+            f"refused, the base of provider {name} was not changed: it would {what}, and {why}"
+        )
+
+
+def _resource_names(keys: Iterable[str]) -> set[str]:
+    """Return the names of the resources with these keys in a shared stack."""
+    names: set[str] = set()
+    for key in keys:
+        kind, _, name = key.partition("/")
+        names |= {name, *(f"{name}-{what}" for what in _ADDITIONAL_RESOURCES.get(kind, ()))}
+    return names
+
+
+MOST = 50
+"""Maximum notices in one message; the next run sends the remaining notices."""
+AGAIN = timedelta(hours=1)
+"""Time before a failed notice is sent again, so that a slow server does not delay each run."""
+_RETENTION = timedelta(days=400)
+"""Time for which a sent notice is recorded; longer than any notice is repeated."""
+_SENT = "sent"
+_FAILED = "failed"
+
+
+def send_notices(
+    plan: Plan, messengers: Mapping[str, Messenger], store: Store, now: datetime, tell: Tell
+) -> None:
+    """Send due notices to each channel; print a warning if sending or recording fails."""
+    if not (plan.notices and messengers):
+        return
+    try:
+        before = store.notices.read()
+        tried: dict[str, tuple[str, datetime]] = {}
+        for channel, messenger in messengers.items():
+            due = [each for each in plan.notices if _is_due(before, channel, each, now)][:MOST]
+            if due:
+                result = _send(plan, channel, messenger, due, tell)
+                tried |= {f"{channel} {each.key}": (result, now) for each in due}
+        if tried:
+            old = [key for key, (_, at) in before.items() if at < now - _RETENTION]
+            store.notices.write(tried, old)
+    except FleetError as error:
+        tell(f"fleet: warning: notices: {error}")
+
+
+def _is_due(
+    before: Mapping[str, tuple[str, datetime]], channel: str, notice: Notice, now: datetime
+) -> bool:
+    result, at = before.get(f"{channel} {notice.key}", ("", None))
+    # A clock that was ahead may have recorded a failure in the future.
+    return result != _SENT and (at is None or not at <= now < at + AGAIN)
+
+
+def _send(
+    plan: Plan, channel: str, messenger: Messenger, due: Sequence[Notice], tell: Tell
+) -> str:
+    """Send one message; return the result as a record for the store."""
+    count = write_count(len(due), "notice")
+    subject = f"fleet {plan.fleet}: {count}"
+    text = "\n".join([f"{subject}:", *(f"- {each.said}" for each in due)])
+    body: dict[str, object] = {
+        "format": "fleet-notices-1",
+        "fleet": plan.fleet,
+        "time": plan.time.isoformat(),
+        "text": text,
+        "notices": [each.model_dump(mode="json") for each in due],
+    }
+    try:
+        messenger.send(subject, text, body)
+    except FleetError as error:
+        tell(f"fleet: warning: notify.{channel}: {error}; tried again in an hour")
+        return _FAILED
+    tell(f"notify.{channel}: sent {count}")
+    return _SENT

@@ -7,7 +7,6 @@ Doubtful uses count, so that no approval permits more actions than its count.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleet.apply.timer import MAX_SKEW
@@ -139,8 +138,16 @@ def charge_ledger(  # noqa: PLR0913 - observed values, and where to record them
     if isinstance(ledger, Unknown):
         return
     if ledger.charged_until is not None and world.time <= ledger.charged_until:
-        if may_revert:
-            _revert_charges(fleet, world.time, ledger.charged_until, store, tell)
+        # A run whose clock was ahead charged hours that have not started. If the clocks of two
+        # runs differ by at most MAX_SKEW, the hour has started for one run.
+        end = periods(fleet, world.time)[0].end
+        if may_revert and ledger.charged_until > max(end, world.time + MAX_SKEW):
+            tell(
+                f"the ledger was charged until {write_time(ledger.charged_until)}, later than "
+                "now, by a run whose clock was ahead; charges for later hours are reverted"
+            )
+            back = Charging(since=ledger.charged_until, until=end, currency=fleet.money.currency)
+            store.charge(back)
         return
     charged = charge_all(fleet, world, inventories)
     charging = Charging(
@@ -156,20 +163,3 @@ def charge_ledger(  # noqa: PLR0913 - observed values, and where to record them
         tell(late)
     if not store.charge(charging):
         tell("another run charged the ledger; nothing was charged twice")
-
-
-def _revert_charges(
-    fleet: Fleet, now: datetime, until: datetime, store: "Store", tell: Tell
-) -> None:
-    """Revert a run's charges for hours that have not started, but not for this hour.
-
-    If the clocks of two runs differ by at most MAX_SKEW, the hour has started for one run.
-    """
-    end = periods(fleet, now)[0].end
-    if until <= max(end, now + MAX_SKEW):
-        return
-    tell(
-        f"the ledger was charged until {write_time(until)}, later than now, by a run "
-        "whose clock was ahead; charges for later hours are reverted"
-    )
-    store.charge(Charging(since=until, until=end, currency=fleet.money.currency))

@@ -19,8 +19,16 @@ from fleet.apply.wire import lock_owner
 from fleet.clock import utc_now
 from fleet.engines.embedded import Records, StackRows
 from fleet.engines.projects import project_name
-from fleet.engines.pulumi_backends import Objects, open_objects, shown_address
-from fleet.engines.pulumi_state import Lock, drop_locks, find_checkpoint, find_locks, stack_key
+from fleet.engines.pulumi_state import (
+    Lock,
+    Objects,
+    drop_locks,
+    find_checkpoint,
+    find_locks,
+    open_objects,
+    shown_address,
+    stack_key,
+)
 from fleet.errors import (
     FileUnreadable,
     Locked,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING
 
-from fleet.checks import limits, machines, pools, powerful, queues, tags
+from fleet.checks import limits, machines, pools, powerful, tags
 from fleet.schema.findings import Finding, Path
 from fleet.schema.model import Fleet
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fleet.tagrules.names import RecordedNames
 
 CHECKS = (
-    queues.admin_without_read,
+    pools.admin_without_read,
     limits.budget_counts_nothing,
     limits.budget_without_limit,
     pools.cadence_and_idle,
@@ -33,7 +33,7 @@ CHECKS = (
     limits.min_above_budget,
     pools.min_above_max,
     tags.minimum_on_plain_tag,
-    queues.misspelt_task,
+    pools.misspelt_task,
     pools.name_too_long,
     pools.pool_name,
     pools.never_ready,
@@ -51,18 +51,18 @@ CHECKS = (
     machines.source_without_key,
     limits.state_without_passphrase,
     pools.target_wait_below_boot,
-    queues.token_in_clear,
-    queues.two_queues_give_work,
+    pools.token_in_clear,
+    pools.two_queues_give_work,
     machines.unknown_architecture,
     machines.unknown_currency,
     machines.unknown_image,
     machines.unknown_machine_type,
     pools.unknown_pool,
     pools.unknown_provider,
-    queues.unknown_queue,
+    pools.unknown_queue,
     machines.unknown_suite,
     tags.unknown_tag,
-    queues.unknown_team,
+    pools.unknown_team,
     pools.unknown_time_zone,
     machines.unusable_shared_part,
     machines.worker_not_in_suite,

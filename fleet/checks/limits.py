@@ -5,9 +5,8 @@ from datetime import date
 from decimal import ROUND_UP, Decimal
 from typing import NamedTuple
 
-from fleet.checks.findings import unwise
 from fleet.model.prices import bill, convert, find_types, markets_of, tariff_of
-from fleet.schema.findings import Finding, Path, nearest
+from fleet.schema.findings import Finding, Path, nearest, unwise
 from fleet.schema.model import Budget, DebusineQueue, Fleet, Money
 from fleet.schema.pools import PoolBudget
 from fleet.tagrules.sources import pool_sources
@@ -225,21 +224,15 @@ def dated(fleet: Fleet) -> Iterator[Dated]:
 
 _SOON = 30
 _VERY_SOON = 7
+_TODAY = "at the end of today"
 
 
 def expires_soon(fleet: Fleet, today: date) -> Iterator[Finding]:
     """Warn 30 and 7 days before a rule expires, and 7 days before an approval expires."""
     for each in dated(fleet):
         left = (each.day - today).days
-        if 0 <= left <= _VERY_SOON:
-            message = f"{each.what} expires {_describe_day(each.day, left)}, then it has no effect"
-            yield unwise(message, each.path, hint=each.last_week)
-        elif 0 <= left <= _SOON and each.before:
-            message = f"{each.what} expires {_describe_day(each.day, left)}"
-            yield unwise(message, each.path, hint=each.before)
-
-
-def _describe_day(day: date, left: int) -> str:
-    if left == 0:
-        return "at the end of today"
-    return f"on {day}, in 1 day" if left == 1 else f"on {day}, in {left} days"
+        hint = each.last_week if left <= _VERY_SOON else each.before
+        if 0 <= left <= _SOON and hint:
+            when = f"on {each.day}, in {left} day{'s' * (left > 1)}" if left else _TODAY
+            then = ", then it has no effect" if left <= _VERY_SOON else ""
+            yield unwise(f"{each.what} expires {when}{then}", each.path, hint=hint)

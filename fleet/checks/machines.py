@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from ipaddress import ip_network
 
-from fleet.checks.findings import unwise, wrong
 from fleet.model.apt_sources import archives, problems
 from fleet.model.images import EXECUTORS, executors_of, is_judged, is_old_worker, job_of_tag
 from fleet.model.prices import (
@@ -23,7 +22,7 @@ from fleet.model.prices import (
     table_of,
     type_names,
 )
-from fleet.schema.findings import Finding, Path, did_you_mean, nearest
+from fleet.schema.findings import Finding, Path, did_you_mean, nearest, unwise, wrong
 from fleet.schema.model import (
     Fleet,
     HcloudProvider,
@@ -53,7 +52,10 @@ def unknown_machine_type(fleet: Fleet) -> Iterator[Finding]:
             yield wrong(message, path, hint=hint)
         for number, each in enumerate(wanted):
             if each not in known:
-                yield _finding(fleet, pool, each, (*path, *_place(pool, number)))
+                several = not isinstance(pool.machine, str) and isinstance(pool.machine.type, list)
+                at = ("type", number) if several else ("type",)
+                place = path if isinstance(pool.machine, str) else (*path, *at)
+                yield _finding(fleet, pool, each, place)
     yield from _check_durations(fleet)
 
 
@@ -69,13 +71,6 @@ def _check_durations(fleet: Fleet) -> Iterator[Finding]:
                     ("durations", task, number, "machine"),
                     hint=f"did you mean '{close}'?" if close else "state its cores",
                 )
-
-
-def _place(pool: Pool, number: int) -> Path:
-    """Return the path of a pool's nth machine type in fleet.yaml."""
-    if isinstance(pool.machine, str):
-        return ()
-    return ("type", number) if isinstance(pool.machine.type, list) else ("type",)
 
 
 def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:

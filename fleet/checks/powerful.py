@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from itertools import takewhile
 
-from fleet.checks.findings import unwise, wrong
-from fleet.schema.findings import Finding, Path, as_written, nearest, quoted
+from fleet.schema.findings import Finding, Path, as_written, nearest, quoted, unwise, wrong
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, PowerfulRule, TicketQueue
 from fleet.tagrules import allow
 from fleet.tagrules.names import PARTS, RecordedNames, without_directory

@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from operator import methodcaller
 
-from fleet.checks.findings import unwise, wrong
 from fleet.model.prices import find_types, sold_types
 from fleet.model.tickets import SANDBOX
-from fleet.schema.findings import Finding, did_you_mean, nearest, quoted
+from fleet.schema.findings import Finding, Path, did_you_mean, nearest, quoted, unwise, wrong
 from fleet.schema.model import (
     CoprQueue,
     DebusineQueue,
@@ -33,7 +32,6 @@ from fleet.tagrules.derive import (
 from fleet.tagrules.offers import find_doubts
 from fleet.tagrules.sources import (
     SYSTEM_ONLY,
-    Enforcement,
     enforcement_of,
     is_workspace_tag,
     limits_of,
@@ -295,8 +293,15 @@ def forbidden_tag(fleet: Fleet) -> Iterator[Finding]:
         return
     vocabulary = Vocabulary(fleet)
     for mention in mentions(fleet):
-        if mention.role == "asked":
-            yield from _check_asked(vocabulary, mention)
+        allowed, path = vocabulary.asked_by(mention.tag)
+        word = "rules" if mention.path[0] == "powerful" else "task"
+        if mention.role == "asked" and allowed is not None and word not in allowed:
+            yield wrong(
+                f"{mention.tag} is not allowed here: {'.'.join(map(str, path))} does not list "
+                f"{word}",
+                mention.path,
+                hint=f"add {word} there, or remove the tag here",
+            )
     for name in fleet.pools:
         for doubt in find_doubts(fleet, name, ()):
             # No file contains the tags that follow from a machine's type.
@@ -308,17 +313,6 @@ def forbidden_tag(fleet: Fleet) -> Iterator[Finding]:
             message = f"asked_by is empty, so no request may ask for {name}"
             hint = "list who may, for example asked_by: [rules]"
             yield wrong(message, ("tags", name, "asked_by"), hint=hint)
-
-
-def _check_asked(vocabulary: Vocabulary, mention: Mention) -> Iterator[Finding]:
-    allowed, path = vocabulary.asked_by(mention.tag)
-    word = "rules" if mention.path[0] == "powerful" else "task"
-    if allowed is not None and word not in allowed:
-        yield wrong(
-            f"{mention.tag} is not allowed here: {'.'.join(map(str, path))} does not list {word}",
-            mention.path,
-            hint=f"add {word} there, or remove the tag here",
-        )
 
 
 def plain_tag_only(fleet: Fleet) -> Iterator[Finding]:
@@ -349,14 +343,13 @@ def minimum_on_plain_tag(fleet: Fleet) -> Iterator[Finding]:
         name = tag_name(mention.tag)
         if ">=" not in mention.tag or name in numeric:
             continue
-        near = did_you_mean(name, numeric)
-        yield wrong(
-            f"{name} is a plain tag and has no minimum",
-            mention.path,
-            hint=near
-            if near.startswith("did")
-            else f"declare it: tags: {{{name}: {{kind: number}}}}",
-        )
+        yield _no_minimum(name, numeric, mention.path)
+
+
+def _no_minimum(name: str, numeric: Collection[str], path: Path) -> Finding:
+    near, declare = did_you_mean(name, numeric), f"declare it: tags: {{{name}: {{kind: number}}}}"
+    hint = near if near.startswith("did") else declare
+    return wrong(f"{name} is a plain tag and has no minimum", path, hint=hint)
 
 
 def contradicting_sources(fleet: Fleet) -> Iterator[Finding]:
@@ -481,11 +474,7 @@ def _check_history(fleet: Fleet, number: int, rule: DeriveRule) -> Iterator[Find
         hint = f"write ask: '{rule.history.of}_gib>={{value}}'"
         yield wrong(message, ("derive", number, "ask"), hint=hint)
     elif name not in Vocabulary(fleet).numeric:
-        message = f"{name} is a plain tag and has no minimum"
-        near = did_you_mean(name, Vocabulary(fleet).numeric)
-        declare = f"declare it: tags: {{{name}: {{kind: number}}}}"
-        hint = near if near.startswith("did") else declare
-        yield wrong(message, ("derive", number, "ask"), hint=hint)
+        yield _no_minimum(name, Vocabulary(fleet).numeric, ("derive", number, "ask"))
 
 
 def _check_value(number: int, rule: DeriveRule) -> Iterator[Finding]:
@@ -560,14 +549,8 @@ def enforced_by_capacity_alone(fleet: Fleet) -> Iterator[Finding]:
                 f"{each.because}",
                 each.path,
                 at="key",
-                hint=_hint(each),
+                hint="it limits cost, not who gets machines; see `fleet tags list`"
+                if each.claim == "limits"
+                else "add to its pools `requires` with a tag of these requests and one that only "
+                "Debusine sets, for example [task:fleet:NAME, task:scope:SCOPE]",
             )
-
-
-def _hint(each: Enforcement) -> str:
-    if each.claim == "limits":
-        return "it limits cost, not who gets machines; see `fleet tags list`"
-    return (
-        "add to its pools `requires` with a tag of these requests and one that only Debusine "
-        "sets, for example [task:fleet:NAME, task:scope:SCOPE]"
-    )

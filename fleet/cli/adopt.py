@@ -11,9 +11,10 @@ machines without a stack. No run deletes them, and the same command completes th
 import argparse
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from fleet.apply.config import Config, load_config
+from fleet.apply.config import load_config
 from fleet.apply.observe import Sources, stack_ref
 from fleet.apply.plan import observe_with_progress
 from fleet.apply.record import RunLog
@@ -333,7 +334,14 @@ def adopt_machines(
         change.make(lambda step: tell(f"{adoption.pool}: recorded {step.worker}"), given)
     after = _read(engine, ref)
     sources.store.record_stack(StackRecord.of(ref, engine, after.serial if after else 0))
-    _check_recorded(after, adoption.machines)
+    ids = after.ids if after else {}
+    for machine in (each.machine for each in adoption.machines):
+        # The stack must have these machines by id, not only by name.
+        if ids.get(machine.name) != machine.id:
+            raise StackFailed(
+                f"{machine.name}: the stack holds {ids.get(machine.name) or 'none'}, not "
+                f"{machine.id}; check both at the provider"
+            )
     return StackOutcome(pool=adoption.pool, result="applied", adopted=names)
 
 
@@ -356,17 +364,6 @@ def _check_preview(steps: Sequence[StackStep], names: Sequence[str], left: str) 
             f"{said or 'do nothing'}{f' and not record {lacking}' if lacking else ''}; {left}; "
             "run `fleet apply`, then the same command again"
         )
-
-
-def _check_recorded(stack: Stack | None, machines: Sequence[Adopted]) -> None:
-    """Raise StackFailed unless the stack has these machines by id, not only by name."""
-    ids = stack.ids if stack else {}
-    for each in machines:
-        if ids.get(each.machine.name) != each.machine.id:
-            raise StackFailed(
-                f"{each.machine.name}: the stack holds {ids.get(each.machine.name) or 'none'}, "
-                f"not {each.machine.id}; check both at the provider"
-            )
 
 
 def adoption_to_lines(adoption: Adoption, *, applies: bool) -> Iterator[Line]:
@@ -416,59 +413,34 @@ def run(args: argparse.Namespace, console: Console) -> int:
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     provider = pool_to_adopt(config.fleet, args.pool).provider
-    adopter = _adopter(config.fleet, sources, provider)
-    if args.dry_run:
-        world = observe_with_progress(config, sources, console)
-        adoption = _judge_machines(args, config, world, _find(adopter, provider, key, value))
-        console.out(_render_adoption(args, console, adoption, applies=False))
-        return 0
+    adopter = sources.providers.get(provider)
+    if not isinstance(adopter, Adopter):
+        raise refusal(
+            f"provider {provider} of kind {config.fleet.providers[provider].kind} cannot find and "
+            "label machines, or lacks its secret"
+        )
     started = utc_now()
-    with sources.store.lock(lock_owner(), started):
+    with nullcontext() if args.dry_run else sources.store.lock(lock_owner(), started):
         world = observe_with_progress(config, sources, console)
-        adoption = _judge_machines(args, config, world, _find(adopter, provider, key, value))
+        try:
+            found = tuple(adopter.find(key, value))
+        except SourceUnreachable as error:
+            raise refusal(f"the machines of {provider} are unknown: {error}") from error
+        if not found:
+            raise refusal(f"no machine has the label {args.select}")
+        adoption = judge_adoption(
+            config.fleet, world, args.pool, found, outdated_too=args.outdated
+        )
         if not args.json:
-            console.out(_render_adoption(args, console, adoption, applies=True))
-        if adoption.machines:
+            lines = adoption_to_lines(adoption, applies=not args.dry_run)
+            console.out(text_for(console, lines, piped=None))
+        if adoption.machines and not args.dry_run:
             ref = stack_ref(config.fleet, args.pool, provider, world.stack_of(args.pool))
             outcome = adopt_machines(ref, adoption, adopter, sources, console.note)
             log = RunLog(sources.store, started, "adopt")
             log.record(Outcome(plan="", stacks=(outcome,)))
     if args.json:
         console.out(value_to_json(adoption))
-    elif adoption.machines:
+    elif adoption.machines and not args.dry_run:
         console.out(f"Adopted {many(len(adoption.machines), 'machine')} into pool {args.pool}")
     return 0
-
-
-def _judge_machines(
-    args: argparse.Namespace, config: Config, world: World, found: tuple[FoundMachine, ...]
-) -> Adoption:
-    if not found:
-        raise refusal(f"no machine has the label {args.select}")
-    return judge_adoption(config.fleet, world, args.pool, found, outdated_too=args.outdated)
-
-
-def _find(adopter: Adopter, provider: str, key: str, value: str) -> tuple[FoundMachine, ...]:
-    try:
-        return tuple(adopter.find(key, value))
-    except SourceUnreachable as error:
-        raise refusal(f"the machines of {provider} are unknown: {error}") from error
-
-
-def _adopter(fleet: Fleet, sources: Sources, provider: str) -> Adopter:
-    found = sources.providers.get(provider)
-    if isinstance(found, Adopter):
-        return found
-    kind = fleet.providers[provider].kind
-    raise refusal(
-        f"provider {provider} of kind {kind} cannot find and label machines, or lacks its secret"
-    )
-
-
-def _render_adoption(
-    args: argparse.Namespace, console: Console, adoption: Adoption, *, applies: bool
-) -> str:
-    if args.json:
-        return value_to_json(adoption)
-    lines = adoption_to_lines(adoption, applies=applies)
-    return text_for(console, lines, piped=None)

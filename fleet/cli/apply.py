@@ -116,23 +116,19 @@ def keep_running(
             code = 0
         finally:
             if background is not None:
-                _finish(background, console, signals)
+                if background.under_way:
+                    console.note(
+                        f"stopping once these are done: {', '.join(background.under_way)}; a "
+                        "second signal cancels them"
+                    )
+                with signals.changing(background.cut):
+                    background.finish()
+                for outcome in background.ended():
+                    error = f": {outcome.error}" if outcome.error else ""
+                    console.note(f"{outcome.pool}: {outcome.result}{error}")
     if signals.was_cut:
         raise KeyboardInterrupt
     return code
-
-
-def _finish(background: Background, console: Console, signals: Signals) -> None:
-    if background.under_way:
-        console.note(
-            f"stopping once these are done: {', '.join(background.under_way)}; a second signal "
-            "cancels them"
-        )
-    with signals.changing(background.cut):
-        background.finish()
-    for outcome in background.ended():
-        error = f": {outcome.error}" if outcome.error else ""
-        console.note(f"{outcome.pool}: {outcome.result}{error}")
 
 
 def keep_applying(

@@ -8,8 +8,8 @@ from fleet.apply.config import load_config
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
 from fleet.errors import FleetError, WrongUsage
 from fleet.ports import Console
+from fleet.queues.debusine.checkup import GrantDifference, compare, rights, write_grants
 from fleet.queues.debusine.connection import identify, reading
-from fleet.queues.debusine.grants import GrantDifference, compare, rights, write_grants
 from fleet.schema.model import AdminDsn, DebusineQueue, Fleet, SecretRef
 from fleet.state.secrets import HostSecrets
 

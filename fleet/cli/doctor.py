@@ -24,7 +24,7 @@ from fleet.cli.output import show
 from fleet.clock import SystemClock
 from fleet.clouds.kinds import clouds_of
 from fleet.engines.projects import evaluate, load_project
-from fleet.engines.pulumi_backends import GET_CLI, find_cli
+from fleet.engines.pulumi_cli import GET_CLI, find_cli
 from fleet.errors import (
     EngineAbsent,
     FleetError,

@@ -63,7 +63,26 @@ def run(args: argparse.Namespace, console: Console) -> int:
     fleet = load_config(args, console).fleet
     store = store_of(fleet, args.file)
     if args.verify is not None:
-        return _verify(store.log_chain(), args, console)
+        chain = store.log_chain()
+        breaks = [*find_breaks(chain), *_find_lost(args.verify, chain)]
+        if args.json:
+            shown_chain = {
+                "whole": not breaks,
+                "head": str(chain.head),
+                "entries": len(chain.links),
+                "removed_by_retention": chain.anchor.number,
+                "breaks": breaks,
+            }
+            console.out(json.dumps(shown_chain, indent=2))
+        elif breaks:
+            console.out("\n  ".join(["the log is not what was written:", *breaks]))
+        else:
+            first = f"entries {chain.anchor.number + 1} to {chain.head.number}"
+            console.out(
+                f"{first if chain.links else 'no entries'}: nothing removed or changed\n"
+                f"last: {chain.head}"
+            )
+        return 1 if breaks else 0
     now = utc_now()
     since, until = moment_of(args.since, now), moment_of(args.until, now)
     found = [
@@ -88,29 +107,6 @@ def _is_asked(entry: LogEntry, args: argparse.Namespace) -> bool:
         (args.by, entry.origin.by),
     )
     return all(not wanted or value in wanted for wanted, value in asked)
-
-
-def _verify(chain: Chain, args: argparse.Namespace, console: Console) -> int:
-    """Print the faults of the log, or its last entry; return 1 if the log has a fault."""
-    breaks = [*find_breaks(chain), *_find_lost(args.verify, chain)]
-    if args.json:
-        shown = {
-            "whole": not breaks,
-            "head": str(chain.head),
-            "entries": len(chain.links),
-            "removed_by_retention": chain.anchor.number,
-            "breaks": breaks,
-        }
-        console.out(json.dumps(shown, indent=2))
-    elif breaks:
-        console.out("\n  ".join(["the log is not what was written:", *breaks]))
-    else:
-        first = f"entries {chain.anchor.number + 1} to {chain.head.number}"
-        console.out(
-            f"{first if chain.links else 'no entries'}: nothing removed or changed\n"
-            f"last: {chain.head}"
-        )
-    return 1 if breaks else 0
 
 
 def _find_lost(noted: str, chain: Chain) -> Iterator[str]:

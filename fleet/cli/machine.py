@@ -63,7 +63,7 @@ from fleet.model.digests import seal
 from fleet.model.facts import Listing, Unknown, WorkerState, World
 from fleet.model.history import Outcome, StackOutcome
 from fleet.model.images import LEFT_AFTER
-from fleet.model.plan import Action, Delete, Plan, Reason
+from fleet.model.plan import Delete, Plan, Reason
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import find_types, markets_of, price_per_hour
 from fleet.model.values import Moment, Value
@@ -160,7 +160,10 @@ def _plan_deletions(
                 pool_plan.kept[unit.name] = reason, lives.explain_stay(because, stop)
             elif because:
                 _drain_or_delete(world, pool_plan, unit, reason, because)
-        _finish_deletions(pool_plan)
+        if any(isinstance(action, Delete) for action in pool_plan.actions):
+            for begun in pool_plan.inventory.having(UnitState.UNDELETED):
+                if begun.name not in pool_plan.leaving:
+                    pool_plan.delete(begun, Reason.INTERRUPTED, lives.DELETION_STARTED)
         pool_plans[name] = pool_plan
     plan = assemble(fleet, world, pool_plans, Service())
     sizes = [(pool, size_decision(_SIZES[reason], pool.pool)) for pool in plan.pools]
@@ -180,14 +183,6 @@ def _list_prices(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
             yield Option(name, known.name, market, "", price, closed)
 
 
-def _finish_deletions(pool_plan: PoolPlan) -> None:
-    """If the plan deletes in a stack, add its unfinished deletions: the engine does both."""
-    if any(isinstance(action, Delete) for action in pool_plan.actions):
-        for unit in pool_plan.inventory.having(UnitState.UNDELETED):
-            if unit.name not in pool_plan.leaving:
-                pool_plan.delete(unit, Reason.INTERRUPTED, lives.DELETION_STARTED)
-
-
 def _unknown_parts(inventory: PoolInventory) -> tuple[str, ...]:
     """Return the reasons why parts of a pool other than its stack are unknown."""
     return tuple(reason for reason in inventory.frozen if reason not in inventory.blind)
@@ -195,9 +190,7 @@ def _unknown_parts(inventory: PoolInventory) -> tuple[str, ...]:
 
 def _explain_expiry(fleet: Fleet, world: World, inventory: PoolInventory, unit: Unit) -> str:
     end = unit.machine and expired_at(fleet, world, inventory.provider, unit.machine)
-    if not end:
-        return ""
-    return lives.explain_expired(world.time - end)
+    return lives.explain_expired(world.time - end) if end else ""
 
 
 def _drain_or_delete(
@@ -250,7 +243,14 @@ def sweep_machines(
     """Carry out the guarded plan of a sweep; return the result of each pool."""
     # A sweep does not compare its clock with earlier runs, so a late clock could revert charges.
     settle_accounts(fleet, world, take_inventory(fleet, world), sources, tell, may_revert=False)
-    held = [action for action in plan.actions if _is_recorded(world, action)]
+    # A stack contains these machines, so that its engine can delete them.
+    held = [
+        action
+        for action in plan.actions
+        if (stack := world.stack_of(action.pool)) is not None
+        and (machine := machine_at(world, stack.provider, action.worker)) is not None
+        and stack.ids.get(action.worker) == machine.id
+    ]
     unrecorded = [action for action in plan.actions if action not in held]
     pools = sorted({action.pool for action in unrecorded})
     by_provider = [
@@ -265,15 +265,6 @@ def sweep_machines(
     by_stack = apply_plan(fleet, world, part, sources, tell)
     joined = by_pool((*by_stack.stacks, *by_provider))
     return by_stack.altered(stacks=tuple(joined[pool] for pool in sorted(joined)))
-
-
-def _is_recorded(world: World, action: Action) -> bool:
-    """Return True if a stack contains an action's machine, so that its engine can delete it."""
-    stack = world.stack_of(action.pool)
-    if stack is None:
-        return False
-    machine = machine_at(world, stack.provider, action.worker)
-    return machine is not None and stack.ids.get(action.worker) == machine.id
 
 
 def sweep_blocks(
@@ -292,15 +283,14 @@ def sweep_blocks(
     yield bold(f"{what}: {changes}")
     yield _list_section("Not known", plan.unknown)
     yield changes_section(plan)
-    yield _list_section(f"{which}, but kept", [*_kept_machines(plan, named or ())])
+    kept = [
+        add_reason(each.worker, each.because)
+        for each in plan.workers
+        if each.verdict == "keep"
+        and (each.reason in (Reason.EXPIRED, Reason.REQUESTED) or each.worker in (named or ()))
+    ]
+    yield _list_section(f"{which}, but kept", kept)
     yield _list_section("Guards", [result.because for result in plan.guards])
-
-
-def _kept_machines(plan: Plan, named: Collection[str]) -> Iterator[str]:
-    for worker in plan.workers:
-        asked = worker.reason in (Reason.EXPIRED, Reason.REQUESTED) or worker.worker in named
-        if worker.verdict == "keep" and asked:
-            yield add_reason(worker.worker, worker.because)
 
 
 def _list_section(heading: str, sentences: Sequence[str]) -> Section:

@@ -23,7 +23,7 @@ from fleet.apply.rebuild import (
     forget_stack,
 )
 from fleet.apply.record import RunLog, journalled
-from fleet.apply.shared import apply_shared_stacks
+from fleet.apply.run import apply_shared_stacks
 from fleet.apply.state_file import export_state, import_state, unlock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option

@@ -111,19 +111,16 @@ def _explain_new(args: argparse.Namespace, console: Console) -> tuple[Config, Ta
             "groups": tuple(args.group),
         }
     )
-    world = _world(config, args, console)
+    world = (
+        load_world(args, config.fleet, console)
+        if args.world
+        else World(
+            fleet=config.fleet.fleet,
+            time=utc_now(),
+            members=read_members(config.fleet, args.file),
+            queues=read_rules(config.fleet, args.file),
+        )
+    )
     asking = judge_of(fleet, world).ask_of(request, NOTHING)
     subject = Subject(args.name, request, queues_of(fleet, request))
     return config, explain_tags(fleet, world, subject, asking)
-
-
-def _world(config: Config, args: argparse.Namespace, console: Console) -> World:
-    """Return the inputs that determine the tags of a name: day, groups, rules of queues."""
-    if args.world:
-        return load_world(args, config.fleet, console)
-    return World(
-        fleet=config.fleet.fleet,
-        time=utc_now(),
-        members=read_members(config.fleet, args.file),
-        queues=read_rules(config.fleet, args.file),
-    )

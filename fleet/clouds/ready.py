@@ -239,20 +239,25 @@ class ReadyLooks:
             at_once=_MAX_CONCURRENT,
             waits=True,
         )
-        own = [each for each in listing.machines if self._is_probed(provider, each)]
+        own = [
+            each
+            for each in listing.machines
+            if each.state is MachineState.RUNNING and each.address is not None
+            if self._probed_pools.get(each.pool, ("", None))[0] == provider
+        ]
         try:
             looks = livechecks.looks(own, self._clock.now())
             if untried and len(untried) == len(own):
                 raise SourceUnreachable(untried[0])
         except (FleetError, OSError, ValueError) as error:
             return Unknown(unknown=f"the machines of {provider} could not be tried: {error}")
-        machines = tuple(_add_result(each, looks.get(each.id)) for each in listing.machines)
+        machines = tuple(
+            each.altered(misses=look.failures, was_ready=look.worked, looked_since=look.since)
+            if (look := looks.get(each.id))
+            else each
+            for each in listing.machines
+        )
         return listing.altered(machines=machines)
-
-    def _is_probed(self, provider: str, machine: Machine) -> bool:
-        at, _ = self._probed_pools.get(machine.pool, ("", None))
-        is_there = machine.state is MachineState.RUNNING and machine.address is not None
-        return at == provider and is_there
 
     def _works(self, prober: Prober, untried: list[str], machine: Machine) -> bool | None:
         _, ready = self._probed_pools[machine.pool]
@@ -263,9 +268,3 @@ class ReadyLooks:
             # probed, the listing is Unknown.
             untried.append(str(error))
             return None
-
-
-def _add_result(machine: Machine, look: Look | None) -> Machine:
-    if look is None:
-        return machine
-    return machine.altered(misses=look.failures, was_ready=look.worked, looked_since=look.since)

@@ -133,20 +133,15 @@ class Records:
                     connection.execute(sa.insert(_RESOURCES).values(_row_values(name, row)))
 
     def begin(self, ref: StackRef) -> None:
-        """Record a new stack, with its project and provider."""
-        said = {"project": ref.project, "provider": ref.provider, "engine": "embedded"}
+        """Record a new stack, or the new provider of a stack without machines."""
+        place = {"project": ref.project, "provider": ref.provider}
+        known = sa.update(_STACKS).where(_STACKS.c.name == ref.name)
+        new = {"name": ref.name, "engine": "embedded", "serial": 1}
         with self._transaction() as connection:
             _METADATA.create_all(connection)
-            connection.execute(sa.insert(_STACKS).values(name=ref.name, serial=1, **said))
-
-    def move(self, ref: StackRef) -> None:
-        """Record the new provider of a stack without machines."""
-        with self._transaction() as connection:
-            connection.execute(
-                sa.update(_STACKS)
-                .where(_STACKS.c.name == ref.name)
-                .values(project=ref.project, provider=ref.provider, serial=_STACKS.c.serial + 1)
-            )
+            moved = known.values(serial=_STACKS.c.serial + 1, **place)
+            if not connection.execute(moved).rowcount:
+                connection.execute(sa.insert(_STACKS).values(new | place))
 
     def put(self, stack: str, row: ResourceRow) -> None:
         """Record a resource. The state in the record shows whether a step is about to start."""
@@ -284,10 +279,8 @@ class EmbeddedEngine:
             _refuse_changed_inputs(ref, moves)
             exists = {move.name for move in moves if move.found or move.kind != "create"}
             check_still_there(ref, user_data, exists)
-            if recorded is None:
+            if recorded is None or recorded.provider != ref.provider:
                 self._records.begin(ref)
-            elif recorded.provider != ref.provider:
-                self._records.move(ref)
             done: list[StackStep] = []
             failed: dict[str, str] = {}
             # Create first and delete last, as Pulumi does.

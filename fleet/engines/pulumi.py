@@ -28,12 +28,12 @@ from fleet.engines.projects import (
     project_name,
     two_step_change,
 )
-from fleet.engines.pulumi_backends import open_objects
 from fleet.engines.pulumi_cli import CliStack, Events, Home, Program, UpdateGate
 from fleet.engines.pulumi_state import (
     Deployment,
     break_dead_locks,
     find_locks,
+    open_objects,
     read_checkpoint,
     read_deployment,
     resources_of,
@@ -413,7 +413,25 @@ class PulumiBase(_Stacks):
             found = self._deployment(ref)
             if found is None:
                 return None
-            base = _read_base(found, ref)
+            kinds = load_project(ref.project).parts
+            resources, outputs = resources_of(found)
+            try:
+                parts = _PARTS.validate_json(outputs.get("parts", "[]"))
+            except ValidationError as invalid:
+                raise StoreFailed(f"stack {ref.name} does not record its parts") from invalid
+            ids = {
+                f"{kinds[each['type']]}/{str(each['urn']).rpartition('::')[2]}": str(each["id"])
+                for each in resources
+                if each["type"] in kinds and each.get("id")
+            }
+            base = Base(
+                serial=serial_of(found),
+                parts=parts,
+                ids=dict(sorted(ids.items())),
+                # `parts` is recorded even if a resource failed in that run, `laid` is not.
+                laid="laid" in outputs and outputs["laid"] == outputs.get("parts"),
+                interrupted=bool(found.get("pending_operations")),
+            )
             return base.altered(interrupted=True) if self._stack(ref).is_cut() else base
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
             return Unknown.of(error)
@@ -516,25 +534,3 @@ def _settings(ref: StackRef, parts: Sequence[SharedResource]) -> dict[str, Any]:
         },
         "owner": {"engine": "pulumi", "provider": ref.provider, "parts": told},
     }
-
-
-def _read_base(deployment: Mapping[str, Any], ref: StackRef) -> Base:
-    kinds = load_project(ref.project).parts
-    resources, outputs = resources_of(deployment)
-    try:
-        parts = _PARTS.validate_json(outputs.get("parts", "[]"))
-    except ValidationError as error:
-        raise StoreFailed(f"stack {ref.name} does not record its parts") from error
-    ids = {
-        f"{kinds[each['type']]}/{str(each['urn']).rpartition('::')[2]}": str(each["id"])
-        for each in resources
-        if each["type"] in kinds and each.get("id")
-    }
-    return Base(
-        serial=serial_of(deployment),
-        parts=parts,
-        ids=dict(sorted(ids.items())),
-        # `parts` is recorded even if a resource failed in that run, `laid` is not.
-        laid="laid" in outputs and outputs["laid"] == outputs.get("parts"),
-        interrupted=bool(deployment.get("pending_operations")),
-    )

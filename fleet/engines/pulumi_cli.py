@@ -1,4 +1,4 @@
-"""Stacks with the Pulumi CLI: its folder, its commands, its events, and a gate before an update.
+"""Stacks with the Pulumi CLI: the CLI, its folder, commands and events, and a gate for updates.
 
 `pulumi up` runs a program twice: for its preview and for the update. No resource changes before
 the second run declares resources, so the gate holds this run until the preview was checked.
@@ -15,6 +15,7 @@ All files are in one folder of fleet, never in the folder of the stack projects.
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryFile
@@ -30,8 +32,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 import yaml
 
 from fleet.engines.projects import ProviderAccount, load_project, project_name
-from fleet.engines.pulumi_backends import file_root, known_cli, remove_empty_attribute_files
-from fleet.engines.pulumi_state import CheckpointCopy, drop_init_errors, drop_worker
+from fleet.engines.pulumi_state import (
+    CheckpointCopy,
+    drop_init_errors,
+    drop_worker,
+    file_root,
+    remove_empty_attribute_files,
+)
 from fleet.errors import (
     EngineAbsent,
     Locked,
@@ -51,6 +58,79 @@ from fleet.state.storage import cache_folder
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+
+VERSION = "3.255.0"
+"""Release of the SDK in pyproject.toml. The CLI may be newer, with the same major version."""
+
+_VERSION_TIMEOUT_SECONDS = 20
+GET_CLI = "install it from pulumi.com, or name it in FLEET_PULUMI"
+_VERSION_VARIABLES = ("HOME", "LANG", "PATH", "PULUMI_HOME", "TMPDIR", "USER")
+"""Environment variables that `pulumi version` gets. Others may be secret."""
+_CLI_VARIABLES = ("FLEET_PULUMI", "PATH", "XDG_CACHE_HOME", "HOME")
+
+
+def find_cli(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return a CLI of a supported release; raises EngineAbsent with advice otherwise."""
+    problems = []
+    for path in _candidates(environment):
+        problem = why_unfit(path)
+        if problem is None:
+            return path
+        problems.append(problem)
+    found = f" ({'; '.join(problems)})" if problems else ""
+    raise EngineAbsent(
+        f"the Pulumi CLI {VERSION} or newer is not installed{found}; {GET_CLI} (in a clone of "
+        "fleet, `python tools/pulumi_cli.py` gets it); simulated machines work without it "
+        "with `engine: embedded`"
+    )
+
+
+def known_cli() -> Path:
+    """Return the CLI that the environment selects. The search runs once per environment."""
+    return _known_cli(
+        tuple((name, os.environ[name]) for name in _CLI_VARIABLES if name in os.environ)
+    )
+
+
+@cache
+def _known_cli(environment: tuple[tuple[str, str], ...]) -> Path:
+    return find_cli(dict(environment))
+
+
+def why_unfit(path: Path) -> str | None:
+    """Run `version` of a program; return the reason why it is no usable CLI, or None."""
+    try:
+        answer = subprocess.run(  # noqa: S603 - the person's own program, one fixed argument
+            [path, "version"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_VERSION_TIMEOUT_SECONDS,
+            check=False,
+            env={
+                **{name: os.environ[name] for name in _VERSION_VARIABLES if name in os.environ},
+                "PULUMI_SKIP_UPDATE_CHECK": "true",
+            },
+        ).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{path} does not run: {error}"
+    match = re.fullmatch(r"v?(\d+)\.(\d+)\.(\d+)\S*", answer)
+    if match is None:
+        return f"{path} names no version"
+    version = tuple(map(int, match.groups()))
+    needed = tuple(map(int, VERSION.split(".")))
+    if version[0] != needed[0] or version < needed:
+        return f"{path} is {answer}"
+    return None
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
+    if named := environment.get("FLEET_PULUMI"):
+        yield Path(named)
+    if on_path := shutil.which("pulumi", path=environment.get("PATH", "")):
+        yield Path(on_path)
+    yield from sorted(cache_folder(environment).glob("pulumi-*/bin/pulumi"), reverse=True)
 
 
 _running: set["subprocess.Popen[bytes]"] = set()
@@ -98,29 +178,26 @@ class Command(NamedTuple):
             except OSError as error:
                 raise EngineAbsent(f"{self.cli} cannot be started: {error.strerror}") from error
             try:
-                self._wait(process, mark)
+                try:
+                    process.wait(self.limit)
+                except BaseException as stop:
+                    process.send_signal(signal.SIGINT)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(self.grace)
+                    kill_by_environment(mark)
+                    process.wait()
+                    if isinstance(stop, subprocess.TimeoutExpired):
+                        raise Overdue(write_duration(int(self.limit))) from stop
+                    raise
+                if process.returncode < 0:
+                    # A killed CLI leaves its plugins running.
+                    kill_by_environment(mark)
             finally:
                 _running.discard(process)
             for file in (out, err):
                 file.seek(0)
             texts = [file.read().decode(errors="replace") for file in (out, err)]
         return subprocess.CompletedProcess(words, process.returncode, *texts)
-
-    def _wait(self, process: "subprocess.Popen[bytes]", mark: str) -> None:
-        try:
-            process.wait(self.limit)
-        except BaseException as error:
-            process.send_signal(signal.SIGINT)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(self.grace)
-            kill_by_environment(mark)
-            process.wait()
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise Overdue(write_duration(int(self.limit))) from error
-            raise
-        if process.returncode < 0:
-            # A killed CLI leaves its plugins running.
-            kill_by_environment(mark)
 
 
 Operation = Literal["create", "delete", "update", "replace"]

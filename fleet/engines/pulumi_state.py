@@ -1,5 +1,11 @@
 """Read and repair the state of the Pulumi engine: checkpoints, their locks and copies.
 
+fleet reads and writes the objects of a backend without the CLI. In folders, S3 buckets and
+PostgreSQL, the keys are `.pulumi/stacks/PROJECT/STACK.json` and `.pulumi/locks/…`. Other backends
+need the CLI. In PostgreSQL and in a folder of a bucket, the CLI prefixes each key, in PostgreSQL
+with the name of the database. Missing parts of a URL come from libpq's variables (PGPASSWORD,
+PGPASSFILE, …), as for the CLI. No message shows them.
+
 Each lock is a key of the backend, so a lock remains after the death of its owner.
 
 In a folder, the CLI does not write checkpoints atomically: a full disk leaves a truncated one,
@@ -7,6 +13,7 @@ which the next attempt copies over the CLI's backup, `.bak`. Other backends are 
 copies the checkpoint before each change; the copy lists the deletions of the change.
 """
 
+import base64
 import gzip
 import json
 import os
@@ -14,21 +21,253 @@ import re
 import signal
 import socket
 import stat
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from fleet.clock import utc_now
 from fleet.engines.projects import Project, check_owner
-from fleet.engines.pulumi_backends import FileObjects, Objects
-from fleet.errors import Locked, StoreFailed, touching
+from fleet.errors import Locked, StoreFailed, needing, touching
 from fleet.model.facts import Stack, WorkerInputs
 from fleet.ports import StackRef
+from fleet.state.confined import announce_connection
 from fleet.state.files import replace_file
+from fleet.state.s3 import S3Prefix
 from fleet.state.zstd import zstd
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+class Objects(Protocol):
+    """The objects of one backend, by key. If it is unreachable, methods raise StoreFailed."""
+
+    address: str
+    """Location of the backend, without credentials."""
+
+    def read(self, key: str) -> bytes | None:
+        """Return the content of an object; None if the object does not exist."""
+
+    def keys(self, prefix: str) -> tuple[str, ...]:
+        """Return the keys that start with this prefix, sorted."""
+
+    def create(self, key: str, content: bytes) -> None:
+        """Create an object; raises StoreFailed if it exists."""
+
+    def remove(self, key: str) -> None:
+        """Remove an object. Do nothing if it does not exist."""
+
+
+def file_root(backend: str) -> Path | None:
+    """Return the folder of a file backend; None for other backends."""
+    if not backend.startswith("file://"):
+        return None
+    folder = unquote(backend.removeprefix("file://").split("?")[0])
+    return Path(folder).expanduser() / ".pulumi"
+
+
+def shown_address(backend: str) -> str:
+    """Return a backend's URL without password and parameters, which may be secret."""
+    parts = urlsplit(backend)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+_ATTRIBUTES_SUFFIX = ".attrs"
+"""Suffix of the attribute file that the CLI writes next to each of its files."""
+
+
+def remove_empty_attribute_files(root: Path, project: str) -> None:
+    """Remove the empty attribute files that a killed CLI left and that no CLI can read.
+
+    With such a file, each command fails with "failed to load checkpoint: EOF"; without it,
+    commands work. A user's `pulumi` command still writes such files; see `Home.environment`.
+    """
+    for note in (
+        *root.glob(f"*{_ATTRIBUTES_SUFFIX}"),
+        *root.glob(f"stacks/{project}/*{_ATTRIBUTES_SUFFIX}"),
+    ):
+        try:
+            if not note.stat().st_size:
+                note.unlink()
+        except FileNotFoundError:
+            # Another process on this computer removed it.
+            continue
+
+
+class FileObjects:
+    """The objects of a file backend: a folder with one file per key."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.address = f"file://{folder}"
+
+    def read(self, key: str) -> bytes | None:
+        """Return the content of a file; None if the file does not exist."""
+        path = self._folder / key
+        with touching(path, StoreFailed), suppress(FileNotFoundError, NotADirectoryError):
+            return path.read_bytes()
+        return None
+
+    def keys(self, prefix: str) -> tuple[str, ...]:
+        """Return the keys of the files with this path prefix, sorted."""
+        folder = self._folder / prefix.rpartition("/")[0]
+        found = (
+            path
+            for path in folder.rglob("*")
+            if path.suffix != _ATTRIBUTES_SUFFIX and path.is_file()
+        )
+        names = (path.relative_to(self._folder).as_posix() for path in found)
+        return tuple(sorted(name for name in names if name.startswith(prefix)))
+
+    def create(self, key: str, content: bytes) -> None:
+        """Create a file atomically; raises StoreFailed if the file exists."""
+        path = self._folder / key
+        new = path.with_name(f".{path.name}.new")
+        with touching(path, StoreFailed):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                new.write_bytes(content)
+                path.hardlink_to(new)
+            finally:
+                new.unlink(missing_ok=True)
+
+    def remove(self, key: str) -> None:
+        """Remove a file and its attribute file, if they exist."""
+        path = self._folder / key
+        with touching(path, StoreFailed):
+            path.unlink(missing_ok=True)
+            path.with_name(f"{path.name}{_ATTRIBUTES_SUFFIX}").unlink(missing_ok=True)
+
+
+def open_objects(backend: str) -> Objects | None:
+    """Return the objects of a backend; None if only the CLI can read the backend."""
+    root = file_root(backend)
+    if root:
+        return FileObjects(root.parent)
+    if backend.startswith("s3://"):
+        return S3Objects(backend)
+    if backend.startswith("postgres://"):
+        return PostgresObjects(backend)
+    return None
+
+
+_DEFAULT_TABLE = "pulumi_state"
+
+
+class PostgresObjects:
+    """The objects of a PostgreSQL backend: one row per key, in one table."""
+
+    def __init__(self, backend: str) -> None:
+        parts = urlsplit(backend)
+        options = dict(parse_qsl(parts.query))
+        self.address = shown_address(backend)
+        self._table = options.pop("table", _DEFAULT_TABLE)
+        self._settings = options
+        folder = parts.path.strip("/")
+        self._before = f"{folder}/" if folder else ""
+        self._url = parts._replace(query="").geturl()
+
+    def read(self, key: str) -> bytes | None:
+        """Return the content of a row; None if the row does not exist."""
+        rows = self._execute("SELECT data::text FROM {} WHERE key = %s", self._before + key)
+        return base64.b64decode(json.loads(rows[0][0])["data"]) if rows else None
+
+    def keys(self, prefix: str) -> tuple[str, ...]:
+        """Return the keys that start with this prefix, sorted."""
+        rows = self._execute(
+            "SELECT key FROM {} WHERE starts_with(key, %s)", self._before + prefix
+        )
+        return tuple(sorted(str(row[0]).removeprefix(self._before) for row in rows))
+
+    def create(self, key: str, content: bytes) -> None:
+        """Insert a row. Create the table first if it does not exist."""
+        data = json.dumps({"data": base64.b64encode(content).decode()})
+        self._execute(
+            "CREATE TABLE IF NOT EXISTS {} (key text PRIMARY KEY, data json NOT NULL,"
+            " updated_at timestamptz NOT NULL DEFAULT now())"
+        )
+        self._execute("INSERT INTO {} (key, data) VALUES (%s, %s)", self._before + key, data)
+
+    def remove(self, key: str) -> None:
+        """Delete a row. Do nothing if it does not exist."""
+        self._execute("DELETE FROM {} WHERE key = %s", self._before + key)
+
+    def _execute(self, statement: str, *values: str) -> Sequence[tuple[Any, ...]]:
+        with self._connect() as connection:
+            import psycopg
+            from psycopg import sql
+
+            table = sql.Identifier(*self._table.split("."))
+            try:
+                # The statement is one of the constants above.
+                cursor = connection.execute(
+                    sql.SQL(statement).format(table),
+                    values or None,
+                )
+                return cursor.fetchall() if cursor.description else ()
+            except psycopg.errors.UndefinedTable:
+                return ()
+
+    @contextmanager
+    def _connect(self) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
+        with needing("postgres", self.address, StoreFailed):
+            import psycopg
+        announce_connection(self.address)
+        try:
+            with psycopg.connect(self._dsn(), autocommit=True) as connection:
+                yield connection
+        except (psycopg.Error, ValueError, KeyError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise StoreFailed(f"{self.address} does not answer: {reason}") from error
+
+    def _dsn(self) -> str:
+        """Return the address for libpq. Parameters unknown to libpq become server settings.
+
+        The CLI's driver accepts both kinds of parameters in the URL.
+        """
+        from psycopg.pq import Conninfo
+
+        known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+        said = {name: value for name, value in self._settings.items() if name in known}
+        others = [
+            f"-c {name}={value}" for name, value in self._settings.items() if name not in known
+        ]
+        options = " ".join(filter(None, [said.get("options", ""), *others]))
+        said |= {"options": options} if options else {}
+        return f"{self._url}?{urlencode(said, quote_via=quote)}" if said else self._url
+
+
+_TIMEOUT_SECONDS = 10
+_MAX_ATTEMPTS = 3
+
+
+class S3Objects(S3Prefix):
+    """The objects of an S3 backend: a bucket, or a prefix in a bucket."""
+
+    def __init__(self, backend: str) -> None:
+        super().__init__(
+            backend,
+            StoreFailed,
+            connect_timeout=_TIMEOUT_SECONDS,
+            read_timeout=_TIMEOUT_SECONDS,
+            retries={"total_max_attempts": _MAX_ATTEMPTS},
+        )
+
+    def read(self, key: str) -> bytes | None:
+        """Return the content of an object; None if the object does not exist."""
+        found = self.get(key)
+        with self.asked():
+            return None if found is None else bytes(found.read())
+
+    def create(self, key: str, content: bytes) -> None:
+        """Create an object; raises StoreFailed if the object exists."""
+        with self.asked():
+            self.client.put_object(Body=content, IfNoneMatch="*", **self.at(key))
+
 
 ROOT = "pulumi:pulumi:Stack"
 STACKS = ".pulumi/stacks/"

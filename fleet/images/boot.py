@@ -30,7 +30,7 @@ from fleet.images.folder import CONSOLE, QCOW2
 from fleet.images.programs import last_line, need, run_on
 from fleet.model.images import Manifest, Test
 from fleet.model.user_data import write_user_data
-from fleet.ports import Console, Enrolment, Registry, Tell
+from fleet.ports import Console, Enrolment, Tell
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.state.secrets import HostSecrets
 
@@ -81,14 +81,22 @@ def booted(
     disk: Path, console: Path, accelerator: Accelerator, user_data: str
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a machine in the context. `stderr` of the yielded process has QEMU's errors."""
-    with _seed_disk(user_data) as seed:
+    meta_data = "instance-id: fleet-image-test\nlocal-hostname: fleet-image-test\n"
+    # cloud-init reads the disk at the first boot.
+    with os.fdopen(os.memfd_create("seed"), "r+b") as seed:
+        os.ftruncate(seed.fileno(), _SEED_BYTES)
+        place = f"/dev/fd/{seed.fileno()}"
+        run_on(seed, "mkfs.vfat", "-n", "CIDATA", place, failing="mkfs.vfat")
+        for name, text in (("user-data", user_data), ("meta-data", meta_data)):
+            target = ("-i", place, "-", f"::{name}")
+            run_on(seed, "mcopy", *target, stdin=text.encode(), failing="mcopy")
         path = str(disk).replace(",", ",,")  # QEMU's escape for a comma within an option
         drive = f"file={path},format={disk.suffix[1:]},if=virtio,snapshot=on"
         options = (
             *("-M", "q35", *_ACCELERATE[accelerator], "-bios", find_firmware()),
             *("-m", str(_MEMORY_MIB), "-smp", str(_PROCESSORS), "-nodefaults", "-display", "none"),
             *("-no-reboot", "-serial", f"file:{console}", "-drive", drive),
-            *("-drive", f"file=/dev/fd/{seed.fileno()},format=raw,if=virtio,readonly=on"),
+            *("-drive", f"file={place},format=raw,if=virtio,readonly=on"),
             *("-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"),
             *("-device", "virtio-rng-pci"),
         )
@@ -122,20 +130,6 @@ def _start_qemu(file: IO[bytes], *options: str) -> Iterator["subprocess.Popen[by
             yield process
         finally:
             process.kill()
-
-
-@contextmanager
-def _seed_disk(user_data: str) -> Iterator[IO[bytes]]:
-    """Create, in memory, the disk that cloud-init reads at the first boot."""
-    meta_data = "instance-id: fleet-image-test\nlocal-hostname: fleet-image-test\n"
-    with os.fdopen(os.memfd_create("seed"), "r+b") as disk:
-        os.ftruncate(disk.fileno(), _SEED_BYTES)
-        place = f"/dev/fd/{disk.fileno()}"
-        run_on(disk, "mkfs.vfat", "-n", "CIDATA", place, failing="mkfs.vfat")
-        for name, text in (("user-data", user_data), ("meta-data", meta_data)):
-            target = ("-i", place, "-", f"::{name}")
-            run_on(disk, "mcopy", *target, stdin=text.encode(), failing="mcopy")
-        yield disk
 
 
 _POLL_SECONDS = 0.1
@@ -196,7 +190,14 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Test:
                 ended = _wait_for_goal(trial, server, process, tell, watch)
         finally:
             # Redact the token after an interruption too: the token may still be valid.
-            leaks = _redact_token(trial)
+            leaks, token = list[str](), server.token.encode()
+            text = trial.console.read_bytes() if trial.console.exists() else b""
+            if token in text:
+                trial.console.write_bytes(text.replace(token, b"***"))
+                leaks.append(
+                    f"{trial.console}: the machine printed its token on the console: see there "
+                    "what did"
+                )
     refused = server.refusals[-1:] if ended else ()
     said = (f"the server refused {each}: see the log of the server" for each in refused)
     return Test(
@@ -221,35 +222,16 @@ def _wait_for_goal(
             if seconds >= printed_at + _STATUS_SECONDS:
                 watch(f"booting under {under}, {seconds:.0f} s: not yet: {_DONE[stage]}")
                 printed_at = seconds
-            if process.poll() is not None:
-                return [_describe_exit(trial, process)]
+            if process.poll():
+                said = last_line(process.stderr.read() if process.stderr else b"")
+                return [f"{trial.disk}: QEMU ended with {process.returncode}: {said}"]
+            if process.returncode == 0:
+                said = "the machine switched itself off, or panicked, before its worker was ready"
+                return [f"{trial.console}: {said}: see there why"]
             if seconds > trial.limit:
                 return [f"{trial.console}: after {trial.limit:.0f} s {_MISSED[stage]}"]
         tell(f"{_DONE[stage]} after {server.reached()[stage]:.0f} s")
     return []
-
-
-def _describe_exit(trial: Trial, process: "subprocess.Popen[bytes]") -> str:
-    if process.returncode:
-        said = last_line(process.stderr.read() if process.stderr else b"")
-        return f"{trial.disk}: QEMU ended with {process.returncode}: {said}"
-    return (
-        f"{trial.console}: the machine switched itself off, or panicked, before its worker was "
-        "ready: see there why"
-    )
-
-
-def _redact_token(trial: Trial) -> list[str]:
-    """Remove the worker's token from the console log. Return a problem if the log had it."""
-    try:
-        text = trial.console.read_bytes()
-    except FileNotFoundError:
-        return []
-    token = trial.server.token.encode()
-    if token not in text:
-        return []
-    trial.console.write_bytes(text.replace(token, b"***"))
-    return [f"{trial.console}: the machine printed its token on the console: see there what did"]
 
 
 _BOOTED = "amd64"
@@ -316,18 +298,13 @@ def _server(
     try:
         yield WorkerServer(token, queue.url), Stage.ENDED
     finally:
-        _release(registry, name)
-
-
-def _release(registry: Registry, name: str) -> None:
-    """Disable a worker whose machine has stopped. Retry until the server has noticed the stop."""
-    until = time.monotonic() + _NOTICED
-    while True:
-        try:
-            registry.release(name)
-        except WorkerBusy:
-            if time.monotonic() > until:
-                raise
-            time.sleep(1)
-        else:
-            return
+        until = time.monotonic() + _NOTICED
+        # The server refuses to disable the worker until it has noticed that the machine stopped.
+        while True:
+            try:
+                registry.release(name)
+                break
+            except WorkerBusy:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(1)

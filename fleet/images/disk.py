@@ -108,7 +108,17 @@ class DiskBuilder:
         The cached roots have names by the digest of all their inputs.
         """
         self.check_ready(order)
-        clean = partial(self._remove_leftovers, order.image)
+
+        def clean() -> None:
+            # A second Ctrl-C must not interrupt it. A namespace maps the owners of the files.
+            blocked = (signal.SIGINT, signal.SIGTERM)
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+            try:
+                place = self.images / order.image
+                remove_trees(*place.glob(".*.work"), *place.glob(".*.partial"))
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
         with folder.drafting(self.images, order, tell, clean) as draft:
             work = self.images / order.image / f".{order.version}.work"
             try:
@@ -118,12 +128,6 @@ class DiskBuilder:
                 said = explained(f"{error}", f"{error}{getattr(error, 'output', '')}", self.images)
                 where = "" if str(draft.log) in said else f"\nthe whole log is in {draft.log}"
                 raise BuildFailed(said + where) from error
-
-    def _remove_leftovers(self, image: str) -> None:
-        """Remove files of killed builds of an image, in a namespace that maps their owners."""
-        place = self.images / image
-        with _block_signals():
-            remove_trees(*place.glob(".*.work"), *place.glob(".*.partial"))
 
 
 class _Bake:
@@ -334,17 +338,6 @@ def explain_no_disk(architecture: str, boot_code: Path = BOOT_CODE) -> str:
     if is_bios and not boot_code.exists():
         return f"this computer lacks {boot_code}; on Debian: apt install syslinux-common"
     return ""
-
-
-@contextmanager
-def _block_signals() -> Iterator[None]:
-    """Block SIGINT and SIGTERM, so that a second Ctrl-C does not interrupt the clean-up."""
-    blocked = (signal.SIGINT, signal.SIGTERM)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def disk_of(manifest: Manifest) -> tuple[str, ManifestFile]:

@@ -126,10 +126,7 @@ def find_due(
             waiting=standing.waiting(next_step) if standing else None,
         )
         updates = () if isinstance(known, Unknown) else known
-        causes = (
-            *_find_build_causes(latest, recipe, digests[name], now),
-            *_find_update_causes(recipe, updates),
-        )
+        causes = (*_find_causes(latest, recipe, digests[name], updates, now),)
         publish: tuple[Step, ...] = ("publish",) if recipe.publish else ()
         if causes:
             later = [each for each in ours if not latest or each.version > latest.version]
@@ -168,11 +165,12 @@ def latest_built(versions: Sequence[Version], image: str) -> Version | None:
     return max(built, key=lambda each: each.version, default=None)
 
 
-def _find_build_causes(
-    latest: Version | None, recipe: Recipe, role: str, now: datetime
+def _find_causes(
+    latest: Version | None, recipe: Recipe, role: str, updates: tuple[Update, ...], now: datetime
 ) -> Iterator[DueCause]:
-    """Yield the causes for a new build, except for newer packages."""
+    """Yield the causes for a new build."""
     every = recipe.rebuild.every if recipe.rebuild else None
+    is_pinned = isinstance(recipe, ImageRecipe) and bool(recipe.worker_version)
     if latest is None:
         yield DueCause(reason=DueReason.NEVER_BUILT, because="no version of it was ever built")
         return
@@ -192,19 +190,14 @@ def _find_build_causes(
             f"{write_duration(every)}"
         )
         yield DueCause(reason=DueReason.TOO_OLD, because=because)
-
-
-def _find_update_causes(recipe: Recipe, news: tuple[Update, ...]) -> Iterator[DueCause]:
-    for update in news:
-        pinned = isinstance(recipe, ImageRecipe) and recipe.worker_version
-        if update.package == WORKER and pinned:
-            continue  # the recipe pins the version of the worker
-        newer = (
-            f"{update.suite} has {update.package} {update.available}, it has {update.installed}"
-        )
-        is_worker = update.package == WORKER and not update.security
-        reason = DueReason.NEWER_WORKER if is_worker else DueReason.SECURITY_UPDATE
-        yield DueCause(reason=reason, because=newer)
+    for update in updates:
+        is_worker = update.package == WORKER
+        if is_worker and is_pinned:
+            continue
+        is_new = is_worker and not update.security
+        reason = DueReason.NEWER_WORKER if is_new else DueReason.SECURITY_UPDATE
+        because = f"{update.suite} has {update.package} {update.available}, it has"
+        yield DueCause(reason=reason, because=f"{because} {update.installed}")
 
 
 def _find_hold(

@@ -24,7 +24,7 @@ from fleet.images.packages import read_packages
 from fleet.images.programs import root_script
 from fleet.images.role import RoleFailed, run_role, ssh_host, why_not
 from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_variables
-from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
+from fleet.schema.pools import ImageRecipe, PlaybookRecipe
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
 """Suite to the Hetzner image from which a build starts. Hetzner has no image of sid."""
@@ -69,6 +69,12 @@ class InstanceBuilder:
         """Bake on a temporary machine and always delete it. Return manifest and snapshot."""
         site, recipe = self.site, draft.order.recipe
         draft.say("machine")
+        stock = recipe.base if isinstance(recipe, PlaybookRecipe) else _STOCK.get(recipe.suite)
+        if stock is None:
+            raise BuildFailed(
+                f"Hetzner has no image of {draft.order.debian.suite} to begin with, only of "
+                f"{', '.join(_STOCK)}; build it as a disk"
+            )
         machine = TemporaryMachine(
             site=site,
             purpose="build",
@@ -76,7 +82,7 @@ class InstanceBuilder:
             version=draft.order.version,
             architecture=recipe.architecture,
             holder=draft.holder,
-            stock_image=_stock_image(recipe),
+            stock_image=stock,
         )
         with machine.rented():
             ssh = machine.ssh
@@ -128,18 +134,6 @@ class InstanceBuilder:
                 f"image {draft.order.image} is not usable: its test failed: {error}; all output "
                 f"is in {draft.log}; change images.{draft.order.image}.test or the playbook"
             ) from error
-
-
-def _stock_image(recipe: Recipe) -> str:
-    """Return Hetzner's image from which a build starts."""
-    if isinstance(recipe, PlaybookRecipe):
-        return recipe.base
-    if recipe.suite in _STOCK:
-        return _STOCK[recipe.suite]
-    raise BuildFailed(
-        f"Hetzner has no image of {recipe.suite} to begin with, only of "
-        f"{', '.join(_STOCK)}; build it as a disk"
-    )
 
 
 def _require_none(problems: Sequence[str]) -> None:

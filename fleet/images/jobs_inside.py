@@ -67,7 +67,7 @@ class ArtifactStore:
 
     def keep(self, category: str, data: dict[str, Any], files: dict[str, Path]) -> int:
         """Store an artifact, and return the artifact's number."""
-        number = len(list(_STORE.glob("*.json"))) + 1
+        number = len(self._list()) + 1
         for name, path in files.items():
             place = _STORE / str(number) / name
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -78,28 +78,23 @@ class ArtifactStore:
 
     def find(self, category: str) -> int:
         """Return the number of the first artifact of a category; raises JobFailed if missing."""
-        for number in sorted(int(path.stem) for path in _STORE.glob("*.json")):
-            if self._read(number)["category"] == category:
+        for number, kept in self._list():
+            if kept["category"] == category:
                 return number
         raise JobFailed(f"no job before it made a {category}")
 
     def logs(self) -> str:
         """Return the last characters of the newest log of each category."""
-        numbers = sorted((int(path.stem) for path in _STORE.glob("*.json")), reverse=True)
-        shown: dict[str, int] = {}
-        for number in numbers:
-            category = self._read(number)["category"]
-            if category in _LOGS:
-                shown.setdefault(category, number)
+        shown = {kept["category"]: number for number, kept in self._list()}
         return "\n".join(
             f"== {path.name}\n{path.read_text(errors='replace')[-_MAX_LOG_CHARACTERS:]}"
-            for number in shown.values()
+            for number in (shown[each] for each in _LOGS if each in shown)
             for path in sorted((_STORE / str(number)).iterdir())
         )
 
     def artifact_get(self, artifact_id: int, **_: object) -> SimpleNamespace:
         """Return an artifact by number, in the format that Debusine's client returns."""
-        kept = self._read(artifact_id)
+        kept = dict(self._list())[artifact_id]
         files = {name: SimpleNamespace(url=f"file:///{name}") for name in kept["files"]}
         return SimpleNamespace(
             id=artifact_id,
@@ -135,9 +130,10 @@ class ArtifactStore:
     def relation_create(self, *_: object) -> None:
         """Do nothing: relations between artifacts are not needed here."""
 
-    def _read(self, number: int) -> dict[str, Any]:
-        kept: dict[str, Any] = json.loads((_STORE / f"{number}.json").read_text(encoding="utf-8"))
-        return kept
+    def _list(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return the number of each artifact and its content, the oldest first."""
+        found = ((int(path.stem), path) for path in _STORE.glob("*.json"))
+        return [(number, json.loads(path.read_text("utf-8"))) for number, path in sorted(found)]
 
 
 class Jobs:

@@ -1,6 +1,7 @@
 """Read the list of packages of an image, and write its bill of materials."""
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import UTC
 from typing import Any
@@ -23,8 +24,9 @@ def read_packages(lines: Iterable[str]) -> tuple[Package, ...]:
 
 def sbom_of(manifest: Manifest) -> str:
     """Return the software bill of materials of a version, in SPDX 2.3 as JSON."""
-    name = f"{manifest.image}-{manifest.version}"
-    packages = [_package(each, manifest.suite) for each in manifest.packages]
+    name, root = f"{manifest.image}-{manifest.version}", "SPDXRef-DOCUMENT"
+    system, _, release = manifest.suite.rpartition("-")  # a suite of Debian is a word
+    kind = "deb" if not system or system in _DPKG_SYSTEMS else "rpm"
     image = {
         "SPDXID": "SPDXRef-image",
         "name": manifest.image,
@@ -33,56 +35,49 @@ def sbom_of(manifest: Manifest) -> str:
         "filesAnalyzed": False,
         "primaryPackagePurpose": "OPERATING-SYSTEM",
     }
+
+    def describe(package: Package) -> dict[str, Any]:
+        id_ = re.sub(r"[^\w.-]|_", "-", f"{package.name}-{package.architecture}")
+        version, quoted = (quote(each, safe="") for each in (package.version, package.name))
+        address = (
+            f"pkg:{kind}/{system or 'debian'}/{quoted}@{version}"
+            f"?arch={package.architecture}&distro={manifest.suite if system else release}"
+        )
+        found = {
+            "SPDXID": f"SPDXRef-{id_}",
+            "name": package.name,
+            "versionInfo": package.version,
+            "downloadLocation": "NOASSERTION",
+            "filesAnalyzed": False,
+            "sourceInfo": f"built from {package.source} {package.source_version}",
+            "externalRefs": [
+                {
+                    "referenceCategory": "PACKAGE-MANAGER",
+                    "referenceType": "purl",
+                    "referenceLocator": address,
+                }
+            ],
+        }
+        checksums = [{"algorithm": "SHA256", "checksumValue": package.sha256}]
+        return found | ({"checksums": checksums} if package.sha256 else {})
+
+    packages = [image, *map(describe, manifest.packages)]
+    contained = [(image["SPDXID"], "CONTAINS", each["SPDXID"]) for each in packages[1:]]
+    keys = ("spdxElementId", "relationshipType", "relatedSpdxElement")
     whole = {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
-        "SPDXID": "SPDXRef-DOCUMENT",
+        "SPDXID": root,
         "name": name,
         "documentNamespace": f"urn:uuid:{uuid5(NAMESPACE_URL, f'{name}:{manifest.digest}')}",
         "creationInfo": {
             "created": manifest.built_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "creators": ["Tool: fleet"],
         },
-        "packages": [image, *packages],
+        "packages": packages,
         "relationships": [
-            _relation("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-image"),
-            *(_relation("SPDXRef-image", "CONTAINS", each["SPDXID"]) for each in packages),
+            dict(zip(keys, each, strict=True))
+            for each in ((root, "DESCRIBES", image["SPDXID"]), *contained)
         ],
     }
     return json.dumps(whole, indent=1) + "\n"
-
-
-def _package(package: Package, suite: str) -> dict[str, Any]:
-    id_ = "SPDXRef-" + "".join(
-        letter if letter.isalnum() or letter in ".-" else "-"
-        for letter in f"{package.name}-{package.architecture}"
-    )
-    version = quote(package.version, safe="")
-    system, _, release = suite.rpartition("-")  # a suite of Debian is a word
-    kind = "deb" if not system or system in _DPKG_SYSTEMS else "rpm"
-    address = (
-        f"pkg:{kind}/{system or 'debian'}/{quote(package.name, safe='')}@{version}"
-        f"?arch={package.architecture}&distro={suite if system else release}"
-    )
-    found: dict[str, Any] = {
-        "SPDXID": id_,
-        "name": package.name,
-        "versionInfo": package.version,
-        "downloadLocation": "NOASSERTION",
-        "filesAnalyzed": False,
-        "sourceInfo": f"built from {package.source} {package.source_version}",
-        "externalRefs": [
-            {
-                "referenceCategory": "PACKAGE-MANAGER",
-                "referenceType": "purl",
-                "referenceLocator": address,
-            }
-        ],
-    }
-    if package.sha256:
-        found["checksums"] = [{"algorithm": "SHA256", "checksumValue": package.sha256}]
-    return found
-
-
-def _relation(one: str, kind: str, other: str) -> dict[str, str]:
-    return {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}

@@ -17,7 +17,7 @@ from fleet.errors import FleetError, PromotionRefused, VersionMoved
 from fleet.images.folder import version_at
 from fleet.model.facts import World
 from fleet.model.images import BOOTABLE, Move, Publication, State, Version, WaitingVersion
-from fleet.model.plan import Plan, Promotion
+from fleet.model.plan import Plan
 from fleet.model.pool_limits import pace_of
 from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
@@ -327,8 +327,16 @@ def promote_all(
     done = []
     for each in plan.promotions:
         said = f"image {each.image}: {each.verb} {each.version}"
+        versions = [one for one in store.image_versions() if one.image == each.image]
+        wanted = (each.version, each.was)
+        found = next((one for one in versions if (one.version, one.state) == wanted), None)
+        if found is None:
+            tell(f"{said} failed: image {each.image} {each.version} is no longer {each.was}")
+            continue
         try:
-            moves = _find_moves(each, store, now)
+            moves: tuple[Move, ...] = (_move(found, "retired", now, each.because),)
+            if each.now != "retired":
+                moves = promote(versions, found, now, share=each.share or None)
             note(said)
             store.move_image_versions(moves)
         except (PromotionRefused, VersionMoved) as trouble:
@@ -337,13 +345,3 @@ def promote_all(
             tell(add_reason(said, each.because))
             done.append(f"{each.image} {each.version}")
     return tuple(done)
-
-
-def _find_moves(step: Promotion, store: Store, now: datetime) -> tuple[Move, ...]:
-    versions = [each for each in store.image_versions() if each.image == step.image]
-    for each in versions:
-        if (each.version, each.state) == (step.version, step.was):
-            if step.now == "retired":
-                return (_move(each, "retired", now, step.because),)
-            return promote(versions, each, now, share=step.share or None)
-    raise VersionMoved(f"image {step.image} {step.version} is no longer {step.was}")

@@ -62,7 +62,14 @@ class Pipeline:
                 manifest.digest if manifest.way == "instance" else disk_of(manifest)[1].sha256
             )
             disk = ImageDisk(manifest, folder, content, holder, raw, tell)
-            found, rental = self._find_known(disk), None
+            known, rental = [*self._at.find((manifest.image, manifest.version))], None
+            for each in known:
+                if not each.sha256 or not content.startswith(each.sha256):
+                    raise PublicationRefused(
+                        f"{each.id} at {self._at.place} has another disk of {manifest.image} "
+                        f"{manifest.version}, of sha256 {each.sha256[:12]}…; delete it if unused"
+                    )
+            found = known[0] if known else None
             if found is None or not found.whole:
                 found, rental = self._at.upload(disk, found)
         return Publication(id=found.id, at=found.since, verified=True, rental=rental)
@@ -86,18 +93,6 @@ class Pipeline:
             self._at.remove(each.id)
         names = (f"{self._at.noun} {each.id} of {each.image} {each.version}" for each in old)
         return (*names, *self._at.clean_others(before))
-
-    def _find_known(self, disk: ImageDisk) -> Upload | None:
-        """Return the upload of this version or None; raises if the upload has another disk."""
-        manifest, content = disk.manifest, disk.content
-        found = [*self._at.find((manifest.image, manifest.version))]
-        for each in found:
-            if not each.sha256 or not content.startswith(each.sha256):
-                raise PublicationRefused(
-                    f"{each.id} at {self._at.place} has another disk of {manifest.image} "
-                    f"{manifest.version}, of sha256 {each.sha256[:12]}…; delete it if unused"
-                )
-        return found[0] if found else None
 
 
 def publisher_of(fleet: Fleet, file: str, clock: Clock, place: str) -> Pipeline:

@@ -9,11 +9,10 @@ from datetime import datetime
 
 import yaml
 
-from fleet.images.promote import ImageList, ListedImage, PromotionResult, Recycled
+from fleet.images.promote import ImageList, ListedImage, PromotionResult
 from fleet.images.prune import Pruning
 from fleet.model.images import (
     BuildStep,
-    DueImage,
     DueReport,
     Manifest,
     Publishing,
@@ -30,7 +29,6 @@ from fleet.report.document import (
     ColumnKind,
     Line,
     Lines,
-    Row,
     Style,
     StyledText,
     Table,
@@ -53,7 +51,20 @@ def list_blocks(listed: ImageList, now: datetime) -> Iterator[Block]:
         *map(Column, ("IMAGE", "VERSION", "STATE", "AGE", "AT")),
         Column("FAILURES", ColumnKind.PROSE, style=Style.RED),
     ]
-    yield Table(columns, [each for image in listed.images for each in _rows(image, now)])
+    rows = []
+    for image in listed.images:
+        failures = Lines([f"pool {pool}: {said}" for pool, said in image.troubles.items()])
+        if not image.versions:
+            without = _NOT_DECLARED[image.declared] or "no version"
+            without += ", failed" if image.troubles else ""
+            rows.append(row(image.image, "-", without, "", "", failures))
+        for nth, version in enumerate(image.versions):
+            style = _STYLES.get(version.state, Style.PLAIN)
+            places = ", ".join(sorted(version.publications)) or "-"
+            state = line(StyledText(state_of(image, version), style))
+            age, failed = since(version.built_at, now), "" if nth else failures
+            rows.append(row(image.image, version.version, state, age, places, failed))
+    yield Table(columns, rows)
 
 
 def image_blocks(image: ListedImage) -> Iterator[Block]:
@@ -75,20 +86,6 @@ def state_of(image: ListedImage, version: Version) -> str:
     """Return the state of a version, with the share of a candidate and a note if pinned."""
     share = f" {version.share}%" if version.state == "candidate" else ""
     return f"{version.state}{share}{', pinned' if image.pinned == version.version else ''}"
-
-
-def _rows(image: ListedImage, now: datetime) -> Iterator[Row]:
-    failures = Lines([f"pool {pool}: {said}" for pool, said in image.troubles.items()])
-    if not image.versions:
-        without = _NOT_DECLARED[image.declared] or "no version"
-        without += ", failed" if image.troubles else ""
-        yield row(image.image, "-", without, "", "", failures)
-    for nth, version in enumerate(image.versions):
-        style = _STYLES.get(version.state, Style.PLAIN)
-        places = ", ".join(sorted(version.publications)) or "-"
-        state = line(StyledText(state_of(image, version), style))
-        age = since(version.built_at, now)
-        yield row(image.image, version.version, state, age, places, "" if nth else failures)
 
 
 def _block(image: ListedImage, version: Version) -> Iterator[Block]:
@@ -124,8 +121,13 @@ def _block(image: ListedImage, version: Version) -> Iterator[Block]:
 def due_to_lines(report: DueReport) -> Iterator[Line]:
     """Yield each image with its due steps, the reasons, and the commands to run."""
     for image in report.images:
-        style = Style.YELLOW if image.is_due else Style.GREEN
-        yield line(f"image {image.image}: ", StyledText(_state(image), style))
+        style, state = Style.YELLOW if image.is_due else Style.GREEN, "due"
+        if not image.steps:
+            state = "nothing is due"
+        elif image.waits:
+            until = f"; retried from {time(image.waits_until)}" if image.waits_until else ""
+            state = f"due, but {image.waits}{until}"
+        yield line(f"image {image.image}: ", StyledText(state, style))
         yield from (line("  ", add_code(each.because, each.reason)) for each in image.causes)
         if image.rebuild:
             yield line(f"  {image.rebuild}")
@@ -139,15 +141,6 @@ def due_to_lines(report: DueReport) -> Iterator[Line]:
             yield from (line(f"  $ {command}") for command in image.commands)
     if not report.images:
         yield line("fleet.yaml has no image that fleet bakes")
-
-
-def _state(image: DueImage) -> str:
-    if not image.steps:
-        return "nothing is due"
-    if not image.waits:
-        return "due"
-    until = f"; retried from {time(image.waits_until)}" if image.waits_until else ""
-    return f"due, but {image.waits}{until}"
 
 
 def to_child_pipeline(
@@ -259,24 +252,20 @@ def promotion_to_lines(promotion: PromotionResult) -> Iterator[Line]:
         state = StyledText(f"{move.now}{share}", Style.BOLD)
         yield line(f"  {move.version}  {move.was or 'new'} -> ", state)
     for pool in promotion.pools:
-        yield line(f"pool {pool.pool}: {_describe_pool(pool)}")
+        held = many(pool.held, "machine")
+        replaced = f"none of its {held} is replaced"
+        if pool.replaced:
+            at = f" ({', '.join(pool.windows)})" if pool.windows else ""
+            count, verb = len(pool.replaced), "is" if len(pool.replaced) == 1 else "are"
+            replaced = f"{count} of its {held} {verb} replaced, {pool.at_a_time}% at a time{at}"
+        boots = pool.boots or "what fleet.yaml names"
+        yield line(f"pool {pool.pool}: new machines boot {boots}; {replaced}")
     if not promotion.pools:
         yield line("no pool uses it")
     for unknown in promotion.unknown:
         yield line(StyledText(f"unknown: {unknown}", Style.YELLOW))
     if not promotion.done:
         yield line("nothing was changed (--dry-run)")
-
-
-def _describe_pool(pool: Recycled) -> str:
-    boots = f"new machines boot {pool.boots or 'what fleet.yaml names'}"
-    if not pool.replaced:
-        return f"{boots}; none of its {many(pool.held, 'machine')} is replaced"
-    at = f" ({', '.join(pool.windows)})" if pool.windows else ""
-    return (
-        f"{boots}; {len(pool.replaced)} of its {many(pool.held, 'machine')} "
-        f"{'is' if len(pool.replaced) == 1 else 'are'} replaced, {pool.at_a_time}% at a time{at}"
-    )
 
 
 def pruning_to_lines(pruning: Pruning) -> Iterator[Line]:

@@ -97,16 +97,12 @@ def kept(cache: Path, name: str, make: Callable[[Path], object]) -> Iterator[Pat
                     partial.unlink(missing_ok=True)
             os.utime(tar)
             fcntl.flock(reading.enter_context(tar.open("rb")), fcntl.LOCK_SH)
-            _remove_oldest(cache)
+            tars = sorted(cache.glob("*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
+            for old in tars[_MAX_ARCHIVES:]:
+                lock = held(old.with_suffix(".lock"), busy="{}")
+                # NFS refuses an exclusive lock of a file that is open for reading only. A file in
+                # use stays.
+                with suppress(Locked, OSError), lock, old.open("r+b") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    old.unlink()
         yield tar
-
-
-def _remove_oldest(cache: Path) -> None:
-    """Remove the least recently used archives, except archives in use."""
-    tars = sorted(cache.glob("*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for old in tars[_MAX_ARCHIVES:]:
-        lock = held(old.with_suffix(".lock"), busy="{}")
-        # NFS refuses an exclusive lock of a file that is open for reading only.
-        with suppress(Locked, OSError), lock, old.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            old.unlink()

@@ -56,7 +56,12 @@ def archive_of(suite: str, mirror: str | None) -> Archive:
     option = "" if is_trusted else f'[signed-by="{_KEYRING}"] '
     for uri, name in mirror_suites(suite, mirror):
         line = f"deb {option}{uri} {name} main"
-        release = _fetch_release(uri, name)
+        release = _get(f"{uri}/dists/{name}/InRelease")
+        if release is not None and not (release.startswith(_SIGNED) and _DATE.search(release)):
+            raise SourceUnreachable(
+                f"{uri} is no Debian archive: what it answers for dists/{name}/InRelease is no "
+                f"signed Release file; {_MIRROR_ADVICE}"
+            )
         if release is not None:
             found[line] = release
         elif name == suite:
@@ -67,7 +72,15 @@ def archive_of(suite: str, mirror: str | None) -> Archive:
         else:
             absent.append(line)
     digests = {line: hashlib.sha256(text).hexdigest() for line, text in found.items()}
-    epoch = max(map(_parse_date, found.values()))
+    dates = [b"".join(_DATE.findall(text)[:1]).decode(errors="replace") for text in found.values()]
+    try:
+        # The Debian repository format requires UTC.
+        moments = [parsedate_to_datetime(each.strip()) for each in dates]
+    except ValueError:
+        raise SourceUnreachable(
+            f"a Release file has no date that can be read: {', '.join(dates)}"
+        ) from None
+    epoch = max(int(each.replace(tzinfo=UTC).timestamp()) for each in moments)
     return Archive(tuple(found), digest(digests), epoch, tuple(sorted(absent)))
 
 
@@ -98,17 +111,6 @@ def mirror_suites(suite: str, mirror: str | None) -> list[tuple[str, str]]:
     return [(base, suite), (base, f"{suite}-updates"), (security, f"{suite}-security")]
 
 
-def _fetch_release(uri: str, suite: str) -> bytes | None:
-    """Return the signed Release file of a suite; None if the archive has no such suite."""
-    signed = _get(f"{uri}/dists/{suite}/InRelease")
-    if signed is not None and not (signed.startswith(_SIGNED) and _DATE.search(signed)):
-        raise SourceUnreachable(
-            f"{uri} is no Debian archive: what it answers for dists/{suite}/InRelease is no "
-            f"signed Release file; {_MIRROR_ADVICE}"
-        )
-    return signed
-
-
 def _get(url: str) -> bytes | None:
     """Return the content of a URL; None for status 404, SourceUnreachable for other errors."""
     import httpx
@@ -136,16 +138,6 @@ def _get(url: str) -> bytes | None:
         raise SourceUnreachable(f"{url} does not answer: {error}; {_MIRROR_ADVICE}") from error
 
 
-def _parse_date(release: bytes) -> int:
-    text = b"".join(_DATE.findall(release)[:1]).decode(errors="replace").strip()
-    try:
-        # The Debian repository format requires UTC.
-        moment = parsedate_to_datetime(text)
-    except ValueError:
-        raise SourceUnreachable(f"a Release file has no date that can be read: {text}") from None
-    return int(moment.replace(tzinfo=UTC).timestamp())
-
-
 _Opener = Callable[[BytesIO], Iterable[bytes]]
 _DECOMPRESSORS: tuple[tuple[str, _Opener], ...] = ((".xz", lzma.open), (".gz", gzip.open))
 
@@ -161,21 +153,18 @@ def read_index(source: Source) -> dict[str, str]:
         url = base + ending
         if (packed := _get(url)) is None:
             continue
+        found, name = dict[str, str](), ""
         try:
-            return _newest_versions(unpack(BytesIO(packed)))
+            for line in unpack(BytesIO(packed)):
+                key, _, text = line.partition(b": ")
+                if key == b"Package":
+                    name = text.strip().decode()
+                elif key == b"Version":
+                    version = text.strip().decode()
+                    known = found.setdefault(name, version)
+                    if version != known:
+                        found[name] = max(known, version, key=version_key)
         except (lzma.LZMAError, zlib.error, OSError, EOFError, UnicodeDecodeError) as error:
             raise SourceUnreachable(f"{url} is no list of packages: {error}") from error
+        return found
     return {}
-
-
-def _newest_versions(lines: Iterable[bytes]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    name = ""
-    for line in lines:
-        if line.startswith(b"Package: "):
-            name = line[9:].strip().decode()
-        elif line.startswith(b"Version: "):
-            version = line[9:].strip().decode()
-            if name not in found or version_key(version) > version_key(found[name]):
-                found[name] = version
-    return found

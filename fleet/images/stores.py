@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -229,7 +229,20 @@ class Directory:
             with source.open("rb") as ours, draft.open("a+b") as theirs:
                 # A concurrent writer of the same file waits for the lock and finds it complete.
                 fcntl.flock(theirs, fcntl.LOCK_EX)
-                _copy(ours, theirs, moved)
+                # Start with the first chunk that differs.
+                theirs.seek(0)
+                while piece := ours.read(_CHUNK_BYTES):
+                    if theirs.read(len(piece)) != piece:
+                        ours.seek(-len(piece), os.SEEK_CUR)
+                        break
+                    moved(len(piece))
+                # In append mode, each write goes to the end, regardless of the read position.
+                theirs.truncate(ours.tell())
+                while piece := ours.read(_CHUNK_BYTES):
+                    theirs.write(piece)
+                    moved(len(piece))
+                theirs.flush()
+                os.fsync(theirs.fileno())
                 if draft.exists():
                     draft.replace(path)
             _sync(path.parent)
@@ -244,23 +257,6 @@ class Directory:
                     if folder != self._root:
                         with suppress(OSError):  # the folder is not empty
                             folder.rmdir()
-
-
-def _copy(ours: BinaryIO, theirs: BinaryIO, moved: Callable[[int], None]) -> None:
-    """Copy `ours` to `theirs`, starting with the first chunk that differs."""
-    theirs.seek(0)
-    while piece := ours.read(_CHUNK_BYTES):
-        if theirs.read(len(piece)) != piece:
-            ours.seek(-len(piece), os.SEEK_CUR)
-            break
-        moved(len(piece))
-    # In append mode, each write goes to the end of the file, regardless of the read position.
-    theirs.truncate(ours.tell())
-    while piece := ours.read(_CHUNK_BYTES):
-        theirs.write(piece)
-        moved(len(piece))
-    theirs.flush()
-    os.fsync(theirs.fileno())
 
 
 def _sync(folder: Path) -> None:

@@ -14,7 +14,7 @@ from fleet.migrate.from_debusine import import_debusine
 from fleet.migrate.from_resalloc import import_resalloc
 from fleet.migrate.reading import LIMIT, Imported, changes_to_json, changes_to_text
 from fleet.ports import Console
-from fleet.queues.debusine.pools import list_by_command, list_by_sql
+from fleet.queues.debusine.database import list_by_command, list_by_sql
 from fleet.queues.recorded import read_world
 from fleet.report.findings import to_text
 from fleet.schema.findings import has_errors
@@ -50,24 +50,20 @@ def arguments(parser: Parser) -> None:
         if name == "copr":
             add_world(source)
         if name == "debusine":
-            _server(source)
-
-
-def _server(source: Parser) -> None:
-    option(
-        source,
-        "--dsn-env",
-        "VARIABLE",
-        "read the database of the server; VARIABLE is the environment variable with the DSN of a "
-        "read-only PostgreSQL role",
-    )
-    source.add_argument(
-        "--admin",
-        nargs=argparse.REMAINDER,
-        metavar="COMMAND",
-        help="run debusine-admin by this command, the rest of the line, for example --admin ssh "
-        "HOST debusine-admin",
-    )
+            option(
+                source,
+                "--dsn-env",
+                "VARIABLE",
+                "read the database of the server; VARIABLE is the environment variable with the "
+                "DSN of a read-only PostgreSQL role",
+            )
+            source.add_argument(
+                "--admin",
+                nargs=argparse.REMAINDER,
+                metavar="COMMAND",
+                help="run debusine-admin by this command, the rest of the line, for example "
+                "--admin ssh HOST debusine-admin",
+            )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -124,7 +120,10 @@ def _content(args: argparse.Namespace) -> tuple[str, bytes]:
 def _import(args: argparse.Namespace, name: str, content: bytes, console: Console) -> Imported:
     match args.source:
         case "resalloc":
-            return import_resalloc(name, content, args.fleet, with_scripts=_has_folder(args.out))
+            # A pipe or a device has no folder for scripts.
+            out = args.out and Path(args.out)
+            has_folder = bool(out) and (out.is_file() or not out.exists())
+            return import_resalloc(name, content, args.fleet, with_scripts=has_folder)
         case "copr":
             recorded = None
             if args.world:
@@ -132,11 +131,6 @@ def _import(args: argparse.Namespace, name: str, content: bytes, console: Consol
             return import_copr(name, content, args.fleet, recorded)
         case _:
             return import_debusine(name, content, args.fleet)
-
-
-def _has_folder(out: str | None) -> bool:
-    """Return whether the output path has a folder; False for a pipe, a device, or no path."""
-    return out is not None and (Path(out).is_file() or not Path(out).exists())
 
 
 def _write_scripts(folder: Path, scripts: Iterable[tuple[str, str]]) -> None:

@@ -7,7 +7,7 @@ import argparse
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any
 
@@ -34,7 +34,6 @@ from fleet.state.store import Store, store_of
 from fleet.tagrules.export import (
     DEFAULT_TASKS,
     Entry,
-    Exported,
     entries_of,
     entries_path,
     export_copr,
@@ -75,7 +74,11 @@ class Delivery:
     def before(self) -> list[Entry]:
         """Return fleet's entries from before the change, sorted by position."""
         own = [entry for entry in self.held if entry.get("path") == self.path]
-        return [_plain(entry) for entry in sorted(own, key=lambda each: each.get("position") or 0)]
+        # Without default values, as an export writes entries.
+        return [
+            {k: entry[k] for k in _ORDER if k in entry and entry[k] != _DEFAULTS.get(k, _ORDER)}
+            for entry in sorted(own, key=lambda each: each.get("position") or 0)
+        ]
 
     @property
     def others(self) -> list[Entry]:
@@ -144,15 +147,6 @@ def _effects(entries: Iterable[Entry]) -> Counter[str]:
     )
 
 
-def _plain(entry: Entry) -> Entry:
-    """Return an entry without its default values, as an export writes it."""
-    return {
-        key: entry[key]
-        for key in _ORDER
-        if key in entry and entry[key] != _DEFAULTS.get(key, object())
-    }
-
-
 @dataclass(frozen=True)
 class Delivered:
     """The result of several deliveries: one line for each completed delivery, and the failure."""
@@ -178,8 +172,7 @@ def deliver(deliveries: Sequence[tuple[TaskRules, Delivery]]) -> Delivered:
             _dry_run(book, delivery)
             counted = book.post(delivery.place, delivery.to_post(), dry_run=False)
             done.append(f"{delivery.place}: {delivery.summary}")
-            _check_done(delivery, counted)
-            _read_back(book, delivery)
+            _check_written(book, delivery, counted)
         except (SourceUnreachable, PlanRefused) as error:
             if isinstance(error, PlanRefused) and not done:
                 raise
@@ -197,12 +190,18 @@ def _dry_run(book: TaskRules, delivery: Delivery) -> None:
         )
 
 
-def _check_done(delivery: Delivery, counted: Counts) -> None:
-    """Raise SourceUnreachable if the server changed entries that fleet did not write."""
+def _check_written(book: TaskRules, delivery: Delivery, counted: Counts) -> None:
+    """Raise SourceUnreachable if the server changed other entries, or stored different ones."""
     if other := _discrepancy(delivery, counted):
         raise SourceUnreachable(
             f"{delivery.place}: the server changed {other}: a concurrent push may be lost; push "
             "it again"
+        )
+    now = replace(delivery, held=book.stored(delivery.place))
+    if not now.is_empty or any(entry not in now.others for entry in delivery.others):
+        raise SourceUnreachable(
+            f"{delivery.place}: the entries read back differ from those written: concurrent "
+            "update; see `fleet export debusine --diff`"
         )
 
 
@@ -213,15 +212,6 @@ def _discrepancy(delivery: Delivery, counted: Counts) -> str:
     if changed == own and counted.unchanged == len(delivery.others) + delivery.kept:
         return ""
     return f"{changed} entries, of which fleet wrote {own}"
-
-
-def _read_back(book: TaskRules, delivery: Delivery) -> None:
-    now = Delivery(delivery.place, delivery.path, book.stored(delivery.place), delivery.entries)
-    if not now.is_empty or any(entry not in now.others for entry in delivery.others):
-        raise SourceUnreachable(
-            f"{delivery.place}: the entries read back differ from those written: concurrent "
-            "update; see `fleet export debusine --diff`"
-        )
 
 
 def arguments(parser: Parser) -> None:
@@ -261,7 +251,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if checked.fleet is None:
         console.note(to_text(checked.findings, checked.document))
         raise ConfigInvalid(to_summary(checked.findings, checked.document))
-    exported = _export(args, checked.fleet, today)
+    digest = config_digest(checked.fleet)
+    if args.target == "copr":
+        exported = export_copr(checked.fleet, digest, today)
+    else:
+        tasks = tuple(args.task or DEFAULT_TASKS)
+        exported = export_debusine(checked.fleet, digest, today, tasks)
     if exported.findings:
         located = map(checked.document.locate, exported.findings)
         console.note(to_text(located, checked.document))
@@ -281,13 +276,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
     else:
         console.out(text)
     return 0
-
-
-def _export(args: argparse.Namespace, fleet: Fleet, today: date) -> Exported:
-    digest = config_digest(fleet)
-    if args.target == "copr":
-        return export_copr(fleet, digest, today)
-    return export_debusine(fleet, digest, today, tuple(args.task or DEFAULT_TASKS))
 
 
 _CHANGES = 3
@@ -380,7 +368,8 @@ def patch_of(name: str, content: bytes, exported: str) -> str:
         after = [*before, "", *new] if before else new
     else:
         first, last = found
-        if _is_header(before, first):
+        above = before[max(first - 3, 0) : first - 1]
+        if len(above) == 2 and above[0].startswith("# Generated by `fleet export copr`"):  # noqa: PLR2004 - the header has two lines
             first -= 2
         after = [*before[: first - 1], *new, *before[last:]]
     lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="")
@@ -407,8 +396,3 @@ def find_lost(name: str, content: bytes, fleet: Fleet, today: date) -> Iterator[
         if (rule.pattern, rule.tags) not in ours:
             place = f"{rule.place.file}:{rule.place.line}"
             yield f"{place}: {rule.pattern} gets {', '.join(rule.tags)}"
-
-
-def _is_header(lines: list[str], first: int) -> bool:
-    above = lines[max(first - 3, 0) : first - 1]
-    return len(above) == 2 and above[0].startswith("# Generated by `fleet export copr`")  # noqa: PLR2004 - it has two lines

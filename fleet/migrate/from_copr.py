@@ -21,8 +21,17 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticSerializationError
 
 from fleet.errors import FileUnreadable, SourceUnreachable
-from fleet.migrate.reading import Change, Imported, ImportNotes, Kind, fleet_yaml, open_file
-from fleet.migrate.writing import YamlBlock, comment_text, present
+from fleet.migrate.reading import (
+    Change,
+    Imported,
+    ImportNotes,
+    Kind,
+    YamlBlock,
+    comment_text,
+    fleet_yaml,
+    open_file,
+    present,
+)
 from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.queues.http import Reader, ReadLimits
 from fleet.schema.findings import Span

@@ -11,11 +11,15 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Discriminator, Field, Tag
 
-from fleet.migrate.reading import Foreign, Imported, ImportNotes, fleet_yaml, open_file
-from fleet.migrate.writing import (
+from fleet.migrate.reading import (
+    Foreign,
+    Imported,
+    ImportNotes,
     YamlBlock,
     duration,
+    fleet_yaml,
     name_of,
+    open_file,
     present,
     renaming,
     share,

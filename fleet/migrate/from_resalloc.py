@@ -10,12 +10,17 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
-from fleet.migrate.reading import Foreign, Imported, ImportNotes, Kind, fleet_yaml, open_file
-from fleet.migrate.writing import (
+from fleet.migrate.reading import (
+    Foreign,
+    Imported,
+    ImportNotes,
+    Kind,
     YamlBlock,
     duration,
+    fleet_yaml,
     flow,
     name_of,
+    open_file,
     present,
     renaming,
     share,

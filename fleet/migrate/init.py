@@ -1,19 +1,20 @@
 """`fleet init`: write the files of a new fleet's repository, and create its store."""
 
 import argparse
+import json
 import os
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fleet.apply.config import load_config
 from fleet.cli.arguments import Parser, flag, option
 from fleet.cli.doctor import find_missing
 from fleet.clock import utc_now
 from fleet.errors import AlreadyThere, FleetError, WrongUsage
-from fleet.migrate import starting
 from fleet.migrate.commands import check_text, import_from
 from fleet.migrate.reading import Imported
 from fleet.ports import Console
@@ -22,6 +23,75 @@ from fleet.schema.units import FLEET_NAME_PATTERN, follows
 from fleet.state.files import DRAFT_PREFIX, create_files, locked_folder
 from fleet.state.storage import shipped_folder
 from fleet.state.store import store_of
+
+QUEUES = {
+    "recorded": "a recording of three builds, to try fleet without a server",
+    "debusine": "a Debusine server",
+    "copr": "a Copr, whose backend gets machines by tickets (fleet serve)",
+    "tickets": "tickets that clients of Resalloc ask for (fleet serve)",
+}
+CLOUDS = {
+    "sim": "simulated machines, to try fleet without an account",
+    "local": "processes on this computer",
+    "hcloud": "servers at Hetzner",
+    "aws": "instances at Amazon EC2",
+}
+SIZES = {
+    "small": "2 cores",
+    "medium": "8 cores",
+    "big": "32 cores",
+}
+Queue = Literal["recorded", "debusine", "copr", "tickets"]
+Cloud = Literal["sim", "local", "hcloud", "aws"]
+Size = Literal["small", "medium", "big"]
+
+PAID = frozenset({"hcloud", "aws"})
+"""Clouds that `fleet init` does not combine with a recorded queue, because they cost money."""
+URLS = {"debusine": "https://debusine.example.org", "copr": "https://copr.example.org"}
+"""Kind of queue to the URL of an example server."""
+
+
+@dataclass(frozen=True)
+class StarterChoices:
+    """The user's choices for a new fleet."""
+
+    fleet: str
+    queue: Queue = "recorded"
+    cloud: Cloud = "sim"
+    size: Size = "medium"
+    url: str = ""
+    scope: str = "debian"
+
+    @property
+    def address(self) -> str:
+        """Return the URL of the queue's server; an example if the user gave no URL."""
+        return self.url or URLS.get(self.queue, "")
+
+
+def _fill(template: str, choice: StarterChoices) -> str:
+    """Fill a template of the folder `templates` with the choices."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("fleet.migrate"),
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701 - files of YAML and text
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(f"{template}.j2").render(
+        fleet=choice.fleet,
+        queue=choice.queue,
+        cloud=choice.cloud,
+        size=choice.size,
+        cores=SIZES[choice.size],
+        is_paid=choice.cloud in PAID,
+        is_named=choice.address != URLS.get(choice.queue),
+        url=json.dumps(choice.address),
+        scope=json.dumps(choice.scope),
+    )
+
 
 EXAMPLES: Mapping[str, str] = {
     "demo": "fleet validate",
@@ -43,9 +113,9 @@ _PROGRAM: int | None = 0o755
 _CONFIG = "fleet.yaml"
 _STORE = ".fleet/store.db"
 _KINDS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
-    "queue": ("Where does work wait?", starting.QUEUES, "recorded"),
-    "cloud": ("Where do machines come from?", starting.CLOUDS, "sim"),
-    "size": ("How big is a machine?", starting.SIZES, "medium"),
+    "queue": ("Where does work wait?", QUEUES, "recorded"),
+    "cloud": ("Where do machines come from?", CLOUDS, "sim"),
+    "size": ("How big is a machine?", SIZES, "medium"),
 }
 
 
@@ -63,7 +133,7 @@ def arguments(parser: Parser) -> None:
         parser,
         "--url",
         "URL",
-        f"address of the Debusine or Copr server (default: {starting.URLS['debusine']})",
+        f"address of the Debusine or Copr server (default: {URLS['debusine']})",
     )
     option(parser, "--scope", "SCOPE", "scope at the Debusine server (default: debian)")
     flag(parser, "--yes", "use the defaults without asking")
@@ -95,16 +165,16 @@ def run(args: argparse.Namespace, console: Console) -> int:
         if imported is None or imported.text is None:
             return 1
         scripts = {name: (text.encode(), _PROGRAM) for name, text in imported.scripts}
-        made = scripts | _files(imported.text, starting.StarterChoices(args.fleet, "tickets"))
+        made = scripts | _files(imported.text, StarterChoices(args.fleet, "tickets"))
         unfinished = any(each.kind == "to-do" for each in imported.changes)
         next_steps = [*["edit fleet.yaml: see each `to-do` above"] * unfinished, "fleet plan"]
     else:
         _refuse_early(args.fleet)
         choice = _choose(args, console)
-        text = starting.fleet_yaml(choice)
+        text = _fill("fleet.yaml", choice)
         check_text(text)
         made = _files(text, choice)
-        next_steps = starting.steps(choice)
+        next_steps = _fill("steps", choice).splitlines()
     # With a lock, the second of two concurrent commands sees all files of the first.
     with locked_folder(Path()):
         _refuse_existing(made)
@@ -142,10 +212,8 @@ def _write_example(args: argparse.Namespace, console: Console) -> int:
 
 def _refuse_together(args: argparse.Namespace) -> None:
     if args.source is None:
-        if args.queue not in {None, *starting.URLS} and args.url:
-            raise WrongUsage(
-                f"--url is about a server of {' or '.join(starting.URLS)}, not {args.queue}"
-            )
+        if args.queue not in {None, *URLS} and args.url:
+            raise WrongUsage(f"--url is about a server of {' or '.join(URLS)}, not {args.queue}")
         if args.queue not in {None, "debusine"} and args.scope:
             raise WrongUsage(f"--scope is about a Debusine server, not {args.queue}")
         return
@@ -158,11 +226,11 @@ def _refuse_together(args: argparse.Namespace) -> None:
         raise WrongUsage(f"--from excludes --{given[0]}: the file says it")
 
 
-def _choose(args: argparse.Namespace, console: Console) -> starting.StarterChoices:
+def _choose(args: argparse.Namespace, console: Console) -> StarterChoices:
     given: dict[str, Any] = {name: getattr(args, name) for name in _KINDS}
     if (args.url or args.scope) and given["queue"] is None:
         given["queue"] = "debusine"
-    paid = given["cloud"] in starting.PAID
+    paid = given["cloud"] in PAID
     if paid and given["queue"] == "recorded":
         raise WrongUsage(
             f"--queue recorded --cloud {given['cloud']}: a recording buys no machines; choose "
@@ -177,10 +245,10 @@ def _choose(args: argparse.Namespace, console: Console) -> starting.StarterChoic
         if name == "queue" and paid:
             unfit, default = {"recorded"}, "debusine"
         if name == "cloud" and given["queue"] == "recorded":
-            unfit = starting.PAID
+            unfit = PAID
         given[name] = _ask(console, question, choices, unfit, default) if asks else default
     more = {name: getattr(args, name) for name in ("url", "scope") if getattr(args, name)}
-    return starting.StarterChoices(args.fleet, **given, **more)
+    return StarterChoices(args.fleet, **given, **more)
 
 
 def _ask(
@@ -235,9 +303,11 @@ def _import_config(args: argparse.Namespace, console: Console) -> Imported | Non
     return import_from(asked, console)
 
 
-def _files(text: str, choice: starting.StarterChoices) -> dict[str, tuple[bytes, int | None]]:
+def _files(text: str, choice: StarterChoices) -> dict[str, tuple[bytes, int | None]]:
     """Map the path of each file to its content and mode; fleet.yaml is the last."""
-    written = {**starting.files_beside(choice), "fleet.yaml": text}
+    names = [".gitignore", ".gitlab-ci.yml", "README.md"]
+    names += ["world.json"] if choice.queue == "recorded" else []
+    written = {name: _fill(name, choice) for name in names} | {"fleet.yaml": text}
     return {name: (content.encode(), None) for name, content in written.items()}
 
 
@@ -255,7 +325,7 @@ def _refuse_existing(made: Mapping[str, tuple[bytes, int | None]]) -> None:
 
 def _refuse_early(fleet: str) -> None:
     """Refuse existing files before any question, unless an interrupted run wrote them."""
-    made = _files("", starting.StarterChoices(fleet, "tickets"))
+    made = _files("", StarterChoices(fleet, "tickets"))
     ours = [name for name in made if name != _CONFIG and _has_contents(Path(name), made)]
     if len(ours) < len(made) - 1:
         _refuse_existing(made)

@@ -139,7 +139,9 @@ class CoprFrontend:
                 waiting, running = self._tickets(now)
                 if not entries:
                     _check_none_waits(reader.base, waiting, now)
-                listed = sorted(filter(None, entries), key=_order)
+                listed = sorted(
+                    filter(None, entries), key=lambda e: (-e.priority, e.build_id, e.task_id)
+                )
                 working = (each.work for each in running if each.work)
                 given_back = self._closed(now - PUBLISHED) if self._ticketed else ()
                 jobs = _drop_ticketed((*working, *given_back, *waiting), listed)
@@ -203,10 +205,6 @@ def _check_none_waits(base: str, tickets: Iterable[Request], now: datetime) -> N
             "list old? If a client is gone, close its ticket with `fleet ticket close`",
             fix="fleet ticket close",
         )
-
-
-def _order(job: _Job) -> tuple[int, int, str]:
-    return (-job.priority, job.build_id, job.task_id)
 
 
 def _drop_ticketed(tickets: Iterable[Request | Work], jobs: Sequence[_Job]) -> list[_Job]:
@@ -284,30 +282,27 @@ def _group_builds(jobs: Sequence[_Job], names: Mapping[str, _BuildRecord]) -> It
     for job in jobs:
         what = (job.required, job.priority, job.project_owner, job.sandbox, job.chroot)
         groups[what, names.get(job.task_id)].append(job)
-    for alike in groups.values():
-        yield _request(alike[0], len(alike), names.get(alike[0].task_id))
-
-
-def _request(job: _Job, count: int, named: _BuildRecord | None) -> Request:
-    project, submitter = _parse_sandbox(job)
-    return Request(
-        id=job.task_id,
-        count=count,
-        task=SOURCE_TASK if job.is_source else BUILD_TASK,
-        required=job.required,
-        provided=(SANDBOX + job.ticket_sandbox,) if job.ticket_sandbox else (),
-        asked=dict.fromkeys(job.required, "system"),
-        priority=job.priority,
-        requester=submitter,
-        owner=job.project_owner,
-        project=named.project_dirname if named else project,
-        chroot=SOURCE_CHROOT if job.is_source else job.chroot,
-        package=named.package_name if named else None,
-        sandbox=job.ticket_sandbox,
-        deadline_seconds=min(named.timeout, MOST)
-        if named and named.timeout and named.timeout > 0
-        else None,
-    )
+    for job, *others in groups.values():
+        named = names.get(job.task_id)
+        project, submitter = _parse_sandbox(job)
+        yield Request(
+            id=job.task_id,
+            count=1 + len(others),
+            task=SOURCE_TASK if job.is_source else BUILD_TASK,
+            required=job.required,
+            provided=(SANDBOX + job.ticket_sandbox,) if job.ticket_sandbox else (),
+            asked=dict.fromkeys(job.required, "system"),
+            priority=job.priority,
+            requester=submitter,
+            owner=job.project_owner,
+            project=named.project_dirname if named else project,
+            chroot=SOURCE_CHROOT if job.is_source else job.chroot,
+            package=named.package_name if named else None,
+            sandbox=job.ticket_sandbox,
+            deadline_seconds=min(named.timeout, MOST)
+            if named and named.timeout and named.timeout > 0
+            else None,
+        )
 
 
 def _parse_sandbox(job: _Job) -> tuple[str | None, str | None]:

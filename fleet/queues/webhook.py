@@ -39,24 +39,27 @@ class WebhookMessenger:
         headers = {}
         if self._webhook.token is not None:
             headers["Authorization"] = f"Bearer {self._secrets.read(self._webhook.token)}"
-        shown = _redact_address(address) if is_secret else address.partition("?")[0]
+        host = self._check(address, headers)
+        # If the address itself is secret, messages show only the name of its host.
+        shown = host if is_secret else address.partition("?")[0]
         try:
-            self._check(address, headers)
             self._post(address, headers, body, shown)
         except SourceUnreachable as error:
             base = address.partition("?")[0].rstrip("/")
             raise SourceUnreachable(str(error).replace(base, shown)) from None
 
-    def _check(self, address: str, headers: Mapping[str, str]) -> None:
+    def _check(self, address: str, headers: Mapping[str, str]) -> str:
+        """Return the host name of an address; raises SourceUnreachable if it is not usable."""
         try:
             parts = urlsplit(address)
-            is_here = parts.hostname in _LOOPBACK
+            host = parts.hostname if parts.scheme in ("http", "https") else None
         except ValueError:
-            raise SourceUnreachable("the secret of `url` is no URL") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+            host = None
+        if not host:
             raise SourceUnreachable("the secret of `url` is no URL")
-        if headers and parts.scheme != "https" and not is_here:
+        if headers and parts.scheme != "https" and host not in _LOOPBACK:
             raise SourceUnreachable("the token is sent over https:// only")
+        return host
 
     def _post(
         self, address: str, headers: Mapping[str, str], body: Mapping[str, object], shown: str
@@ -68,14 +71,6 @@ class WebhookMessenger:
             known = HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND
             advice = "is the secret right?" if status in known else retry_advice(status)
             raise SourceUnreachable(f"{shown} answered {status}; {advice}")
-
-
-def _redact_address(address: str) -> str:
-    """Return only the host name of a secret address: messages may show the name."""
-    try:
-        return f"{urlsplit(address).hostname or 'the webhook'}"
-    except ValueError:
-        return "the webhook"
 
 
 class CommandMessenger:

@@ -49,6 +49,30 @@ class Finding:
     part: tuple[int, int] | None = None
 
 
+def wrong(
+    message: str,
+    path: Path,
+    *,
+    hint: str = "",
+    at: At = "value",
+    part: tuple[int, int] | None = None,
+) -> Finding:
+    """Return an error of a check, to which `check_all` adds the id of the rule."""
+    return Finding("", message, path, at=at, hint=hint, part=part)
+
+
+def unwise(
+    message: str,
+    path: Path,
+    *,
+    hint: str = "",
+    at: At = "value",
+    part: tuple[int, int] | None = None,
+) -> Finding:
+    """Return a warning of a check, to which `check_all` adds the id of the rule."""
+    return Finding("", message, path, "warning", at, hint, part=part)
+
+
 @dataclass(frozen=True)
 class Report:
     """The findings in the format of the JSON output."""

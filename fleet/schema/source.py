@@ -531,18 +531,13 @@ class _IncludeReader:
         elif there.kind == value.kind == "list":
             root.entries[place] = (there_key, _join_nodes(there, value))
         elif there.kind == value.kind == "mapping":
-            fresh = self._without_duplicates(there, value)
-            root.entries[place] = (there_key, _join_nodes(there, fresh))
+            known = {each.value: each for each, _ in there.entries}
+            for twin in (each for each, _ in value.entries if each.value in known):
+                self._report_duplicate(twin, known[twin.value])
+            fresh = [entry for entry in value.entries if entry[0].value not in known]
+            root.entries[place] = (there_key, _join_nodes(there, replace(value, entries=fresh)))
         else:
             self._report_duplicate(key, there_key)
-
-    def _without_duplicates(self, there: Node, value: Node) -> Node:
-        known = {key.value: key for key, _ in there.entries}
-        for key, _ in value.entries:
-            if key.value in known:
-                self._report_duplicate(key, known[key.value])
-        entries = [entry for entry in value.entries if entry[0].value not in known]
-        return Node("mapping", value.file, value.start, value.end, entries=entries)
 
     def _report_duplicate(self, key: Node, first: Node) -> None:
         message = f"duplicate key, first in {first.span}"
@@ -550,13 +545,5 @@ class _IncludeReader:
 
 
 def _join_nodes(one: Node, other: Node) -> Node:
-    return Node(
-        one.kind,
-        one.file,
-        one.start,
-        one.end,
-        block=one.block,
-        entries=one.entries + other.entries,
-        dropped=one.dropped,
-        items=one.items + other.items,
-    )
+    entries, items = one.entries + other.entries, one.items + other.items
+    return replace(one, value=None, entries=entries, items=items)

@@ -6,16 +6,14 @@ the last observation are the same objects, so that an observation costs time onl
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from heapq import heappop, heappush
 from itertools import count
 from math import log
 from operator import attrgetter
-from typing import Literal, NamedTuple
 
 from fleet.model.facts import (
     Attempt,
@@ -36,7 +34,7 @@ from fleet.model.facts import (
 )
 from fleet.model.plan import Create, Delete, Drain, Plan
 from fleet.model.pool_limits import boot_of
-from fleet.planner.durations import USUAL, Durations, MachineKind, kind_at
+from fleet.planner.durations import USUAL, Durations, kind_at
 from fleet.planner.inventory import departures_after
 from fleet.planner.transitions import (
     boot,
@@ -50,8 +48,9 @@ from fleet.planner.transitions import (
 )
 from fleet.planner.units import is_busy
 from fleet.schema.model import Fleet, Pool
+from fleet.simulate.figures import Totals, Waited
 from fleet.simulate.queueing import Box, Queueing
-from fleet.simulate.recorded_demand import BootDuration, Lost, PastRequest, Refused
+from fleet.simulate.recorded_demand import BootDuration, Event, Facts, Lost, PastRequest, Refused
 from fleet.tagrules.names import names_of
 
 _LATEST_TRIES = 20
@@ -63,50 +62,25 @@ _SECOND = timedelta(seconds=1)
 _NO_REQUEST = Request(id="unknown")
 _ADDRESS = "192.0.2.1"
 """Documentation address (RFC 5737) of simulated machines: a running machine has an address."""
-Fate = Literal["deleted", "taken"]
-
-
-class Starting(NamedTuple):
-    """A job that starts for the first time."""
-
-    job: PastRequest
-    at: datetime
-
-
-@dataclass
-class FarmEvents:
-    """Events since the last call of `Farm.forget`."""
-
-    starts: list[Starting] = field(default_factory=list)
-    withdrawn: list[PastRequest] = field(default_factory=list)
-    gone: list[tuple[Box, datetime, Fate]] = field(default_factory=list)
-    created: list[Box] = field(default_factory=list)
-    refused: list[tuple[str, str]] = field(default_factory=list)
-    """Pool and machine type of each creation that the provider refused."""
 
 
 class Farm:
     """The simulation of all systems outside of fleet, from the first recorded state on."""
 
-    def __init__(self, fleet: Fleet, world: World, seed: int) -> None:
+    def __init__(self, fleet: Fleet, world: World, seed: int, waited: Waited) -> None:
         self.fleet = fleet
         self.now = self._start = world.time
-        self.noted = FarmEvents()
+        self.totals = Totals(fleet, world, waited)
         self.boxes: dict[str, Box] = {}
         self.changed = True
         """Whether a fact changed since the last observation."""
-        self.assumed = 0
-        """Number of jobs that were assumed to run for an hour."""
-        self.scaled = 0
-        """Number of jobs whose duration was computed for another machine type."""
-        self.unscaled = 0
-        """Number of jobs that were assumed to be equally long on another machine type."""
         self._seed = seed
         self._boots: defaultdict[tuple[str, str], deque[int]] = defaultdict(
             lambda: deque(maxlen=_LATEST_BOOTS)
         )
         self._booted: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self._out: dict[tuple[str, str, str], datetime] = {}
+        self._out: dict[tuple[str, str, str], datetime | None] = {}
+        """Provider, type and market of machines that are out of stock, with the assumed end."""
         self._spot_seconds = self._spot_lost = 0
         self._queues = Queueing(fleet)
         self._heap: list[tuple[datetime, int, Callable[[], None]]] = []
@@ -119,7 +93,7 @@ class Farm:
         self._approved = dict(world.approved) if isinstance(world.approved, dict) else {}
         self._departures = world.departures
         self._runs = list(() if isinstance(world.runs, Unknown) else world.runs)
-        self._kinds: dict[tuple[str, str], MachineKind] = {}
+        self._find_kind = cache(partial(kind_at, fleet))
         self.learn(world)
         self._take_over(world)
 
@@ -134,28 +108,28 @@ class Farm:
             self._queues.classify(box)
         self._queues.queue_again(self.now)
         for box in [*self._queues.free]:
-            self._queues.remove_free(box)
             self._give(box)
         self.changed = True
 
-    def boot_took(self, took: BootDuration) -> None:
-        """Record a boot time, which later simulated machines repeat."""
-        self._boots[took.pool, took.type].append(took.seconds)
+    def take(self, event: Event) -> None:
+        """Apply a recorded event that fleet does not cause."""
+        match event:
+            case PastRequest():
+                self._arrive(event)
+            case Facts():
+                if event.at > self._start:
+                    self.learn(event.world)
+            case BootDuration():
+                # Later simulated machines repeat this boot time.
+                self._boots[event.pool, event.type].append(event.seconds)
+            case Refused():
+                until = None if event.is_over else event.at + _NO_STOCK_FOR
+                self._out[self._provider_of(event.pool), event.type, event.market] = until
+            case Lost():
+                self._spot_seconds += event.seconds
+                self._spot_lost += event.lost
 
-    def refuse(self, refused: Refused) -> None:
-        """Record that a provider ran out of machines of a type, or has them again."""
-        key = (self._provider_of(refused.pool), refused.type, refused.market)
-        if refused.is_over:
-            self._out.pop(key, None)
-        else:
-            self._out[key] = refused.at + _NO_STOCK_FOR
-
-    def lose_spot(self, lost: Lost) -> None:
-        """Record how often the provider took back spot machines."""
-        self._spot_seconds += lost.seconds
-        self._spot_lost += lost.lost
-
-    def arrive(self, job: PastRequest) -> None:
+    def _arrive(self, job: PastRequest) -> None:
         """Queue a job; if a worker ran it when the recording started, continue it."""
         self.changed = True
         box = self.boxes.get(job.worker) if job.started and job.started <= self.now else None
@@ -163,7 +137,7 @@ class Farm:
             ends = self._began(box) + timedelta(seconds=self._seconds_on(job, box))
             self._end_at(box, job, max(self.now + _SECOND, ends))
         elif job.queue not in self.fleet.queues:
-            self.noted.withdrawn.append(job)
+            self.totals.add_wait(job, None)
         else:
             if job.withdrawn is not None:
                 self._schedule_event(job.withdrawn, partial(self._withdraw, job))
@@ -190,27 +164,22 @@ class Farm:
             occur()
         self.now = until
 
-    def forget(self) -> None:
-        """Clear the recorded events."""
-        self.noted = FarmEvents()
-
-    @property
-    def never_started(self) -> Iterator[PastRequest]:
-        """Yield the waiting jobs that never started."""
+    def end_all(self) -> None:
+        """Add the machines that still exist, and the jobs that never started, to the totals."""
         for jobs in self._queues.waiting.values():
-            yield from (job for key, job in jobs.items() if key not in self._again)
+            for key, job in jobs.items():
+                if key not in self._again:
+                    self.totals.add_wait(job, None)
+        for box in self.boxes.values():
+            box.busy_seconds = self._busy_since_start(box)
+            self.totals.add_machine(box, self.now)
 
     @property
     def waits(self) -> int:
         """Return the number of waiting requests."""
         return sum(map(len, self._queues.waiting.values()))
 
-    # Durations, and the stock of providers.
-
-    def _is_sold_out(self, box: Box) -> bool:
-        """Return whether the provider currently has no machine of this type."""
-        until = self._out.get((box.provider, box.type, box.market))
-        return until is not None and self.now < until
+    # Durations.
 
     def _boot_seconds(self, box: Box) -> int:
         """Return the next recorded boot time of this pool and type, or the expected one."""
@@ -225,33 +194,28 @@ class Farm:
     def _seconds_on(self, job: PastRequest, box: Box) -> int:
         """Return the duration of a job on a machine in seconds, scaled to the machine's type."""
         expected, timing = self._durations.of(job.queue, job.request)
-        kind = self._kind(box.pool, box.type)
+        kind = self._find_kind(box.pool, box.type)
         if job.seconds is None:
             if timing is not None:
                 expected = timing.on(kind, expected)
             if expected is None:
-                self.assumed += 1
+                self.totals.assumed += 1
                 expected = USUAL
             seconds = max(expected, job.least)
         else:
             seconds = job.seconds
             if job.type and box.type and job.type != box.type:
                 there = timing.on(kind, seconds) if timing else None
-                here = timing.on(self._kind(job.pool, job.type), seconds) if timing else None
+                recorded = self._find_kind(job.pool, job.type)
+                here = timing.on(recorded, seconds) if timing else None
                 if there and here and there != here:
-                    self.scaled += 1
+                    self.totals.scaled += 1
                     seconds = max(1, -(-seconds * there // here))
                 else:
-                    self.unscaled += 1
+                    self.totals.unscaled += 1
         if timing is not None and timing.deadline is not None:
             seconds = min(seconds, timing.deadline)
         return max(1, seconds)
-
-    def _kind(self, pool: str, name: str) -> MachineKind:
-        key = (pool, name)
-        if key not in self._kinds:
-            self._kinds[key] = kind_at(self.fleet, pool, name)
-        return self._kinds[key]
 
     # Observations by fleet.
 
@@ -272,7 +236,11 @@ class Farm:
             time=now,
             queues={n: self._reading(n, tuple(by_registry[n])) for n in self._queues.waiting},
             providers={
-                name: self._listing(name, by_provider[name], by_registry[name])
+                name: Listing.model_construct(
+                    read_at=now,
+                    machines=tuple(by_provider[name]),
+                    workers=tuple(by_registry[name]) if name in self._own_registries else None,
+                )
                 for name in sorted({*self.fleet.providers, *by_provider})
             },
             stacks=dict(self._stacks),
@@ -299,13 +267,6 @@ class Farm:
         demand = known.demand.altered(read_at=self.now, requests=requests)
         return known.altered(demand=demand, workers=workers if has_registry else None)
 
-    def _listing(self, name: str, machines: list[Machine], workers: list[Worker]) -> Listing:
-        return Listing.model_construct(
-            read_at=self.now,
-            machines=tuple(machines),
-            workers=tuple(workers) if name in self._own_registries else None,
-        )
-
     # Actions of fleet.
 
     def carry_out(self, plan: Plan) -> None:
@@ -316,13 +277,13 @@ class Farm:
                 case Create():
                     self._create(action)
                 case Drain():
-                    self._drain(action.worker)
+                    self._set_draining(action.worker, draining=True)
                 case Delete():
-                    self._remove(action.worker, "deleted")
+                    self._remove(action.worker, is_deleted=True)
         for release in plan.releases:
-            self._remove(release.worker, "deleted")
+            self._remove(release.worker, is_deleted=True)
         for each in plan.resumes:
-            self._resume(each.worker)
+            self._set_draining(each.worker, draining=False)
         self._departures = tuple(each for each in departures if each.worker in self.boxes)
         for approval in plan.approvals:
             if approval.passes:
@@ -330,6 +291,7 @@ class Farm:
                 self._approved[approval.digest] = used + len(approval.passes)
         if self._queues.desks:
             self._assign_tickets(plan)
+        self.totals.count_machines(self.boxes.values())
         self.note_run()
 
     def note_run(self) -> None:
@@ -353,7 +315,8 @@ class Farm:
         provider = self._provider_of(action.pool)
         registry = action.registry or provider
         box = Box(action.worker, action.pool, registry, provider, inputs.type, market, inputs)
-        is_out = self._is_sold_out(box)
+        until = self._out.get((provider, inputs.type, market))
+        is_out = until is not None and self.now < until
         result: AttemptResult = "out-of-stock" if is_out else "starting"
         key = (action.pool, inputs.type, market)
         tries = self._attempts.setdefault(key, deque(maxlen=_LATEST_TRIES))
@@ -370,7 +333,7 @@ class Farm:
         )
         self.changed = True
         if is_out:
-            self.noted.refused.append((action.pool, inputs.type))
+            self.totals.of(action.pool).refused += 1
             return
         self._made += 1
         box.machine = create_machine(
@@ -385,8 +348,9 @@ class Farm:
         engine = declared.engine if declared else "embedded"
         stack = self._stacks.get(box.pool) or Stack(engine=engine, provider=provider, serial=0)
         self._stacks[box.pool] = change_stack(stack, created=[(inputs, box.machine.id)])
-        self.noted.created.append(box)
-        self._boot_at(box, self.now + timedelta(seconds=self._boot_seconds(box)))
+        self.totals.of(action.pool).created += 1
+        boots = timedelta(seconds=self._boot_seconds(box))
+        self._schedule_event(self.now + boots, partial(self._register, box))
         if market == "spot" and self._spot_lost:
             said = f"{self._seed} {box.name} {self.now.isoformat()}".encode()
             share = (int.from_bytes(sha256(said).digest()[:8]) + 1) / (2**64 + 1)
@@ -394,48 +358,36 @@ class Farm:
             lost = self.now + timedelta(seconds=int(-log(share) * mean) + 1)
             self._schedule_event(lost, partial(self._lose, box))
 
-    def _drain(self, name: str) -> None:
+    def _set_draining(self, name: str, *, draining: bool) -> None:
         box = self.boxes.get(name)
-        if box is not None and box.worker is not None and not box.worker.draining:
+        if box is not None and box.worker is not None and box.worker.draining != draining:
             self._queues.remove_free(box)
-            box.worker = set_draining(box.worker, self.now, draining=True)
+            box.worker = set_draining(box.worker, self.now, draining=draining)
             self.changed = True
+            if not draining:
+                self._queues.classify(box)
 
-    def _resume(self, name: str) -> None:
-        box = self.boxes.get(name)
-        if box is not None and box.worker is not None and box.worker.draining:
-            box.worker = set_draining(box.worker, self.now, draining=False)
-            self._queues.classify(box)
+    def _remove(self, name: str, *, is_deleted: bool) -> None:
+        """Remove a machine that fleet deletes or its provider takes back."""
+        if box := self.boxes.pop(name, None):
             self.changed = True
-
-    def _remove(self, name: str, how: Fate) -> None:
-        box = self.boxes.pop(name, None)
-        if box is None:
-            return
-        self.changed = True
-        self._queues.remove_free(box)
-        if stack := self._stacks.get(box.pool):
-            self._stacks[box.pool] = change_stack(stack, gone=[name])
-        self.noted.gone.append((box, self.now, how))
+            self._queues.remove_free(box)
+            if stack := self._stacks.get(box.pool):
+                self._stacks[box.pool] = change_stack(stack, gone=[name])
+            self.totals.add_machine(box, self.now, is_deleted=is_deleted)
 
     # Machines and work over time.
 
     def _schedule_event(self, at: datetime, occur: Callable[[], None]) -> None:
         heappush(self._heap, (at, next(self._turns), occur))
 
-    def _boot_at(self, box: Box, at: datetime) -> None:
-        self._schedule_event(at, partial(self._register, box))
-
     def _end_at(self, box: Box, job: PastRequest, at: datetime) -> None:
         """Start a job on a worker, and schedule the end of the job."""
         box.job = job
         self._schedule_event(at, partial(self._end, box, job))
 
-    def _is_here(self, box: Box) -> bool:
-        return self.boxes.get(box.name) is box
-
     def _register(self, box: Box) -> None:
-        if not self._is_here(box) or box.machine is None:
+        if self.boxes.get(box.name) is not box or box.machine is None:
             return
         is_draining = box.worker is not None and box.worker.draining
         box.machine = boot(box.machine)
@@ -446,7 +398,6 @@ class Farm:
                 tries[nth] = each.altered(result="registered")
         self.changed = True
         self._queues.classify(box)
-        self._queues.remove_free(box)
         self._give(box)
 
     def _give(self, box: Box) -> None:
@@ -470,7 +421,7 @@ class Farm:
         self.changed = True
         self._end_at(box, job, self.now + timedelta(seconds=self._seconds_on(job, box)))
         if job.key not in self._again:
-            self.noted.starts.append(Starting(job, self.now))
+            self.totals.add_wait(job, self.now)
 
     def _end(self, box: Box, job: PastRequest) -> None:
         if box.job is not job:
@@ -481,7 +432,7 @@ class Farm:
         self._give(box)
 
     def _stop(self, box: Box) -> None:
-        box.busy_seconds = self.busy_since_start(box)
+        box.busy_seconds = self._busy_since_start(box)
         box.job = None
         if box.worker is not None:
             box.worker = end_work(box.worker, self.now)
@@ -493,18 +444,19 @@ class Farm:
             return self.now
         return (worker.work.started_at if worker.work else None) or worker.since or self._start
 
-    def busy_since_start(self, box: Box) -> int:
+    def _busy_since_start(self, box: Box) -> int:
         """Return the busy seconds of a worker from the start of the simulation until now."""
         since = max(self._began(box), self._start)
         return box.busy_seconds + int((self.now - since).total_seconds())
 
     def _lose(self, box: Box) -> None:
         """Take back a spot machine; its job waits again and restarts from the beginning."""
-        if not self._is_here(box):
+        if self.boxes.get(box.name) is not box:
             return
         job = box.job
         self._stop(box)
-        self._remove(box.name, "taken")
+        self._remove(box.name, is_deleted=False)
+        self.totals.of(box.pool).taken += 1
         if job is not None and job.queue:
             self._again.add(job.key)
             self._enter(job)
@@ -513,7 +465,7 @@ class Farm:
         if self._queues.leave(job):
             self.changed = True
             if job.key not in self._again:
-                self.noted.withdrawn.append(job)
+                self.totals.add_wait(job, None)
 
     # The first world.
 
@@ -558,15 +510,12 @@ class Farm:
             self._take_over_worker(registry, worker)
         for box in self.boxes.values():
             if box.machine is not None and not box.is_registered and box.inputs is not None:
-                box.registry = box.registry or self._registry_of(box)
-                created = box.machine.created_at or self.now
+                known = (each.registry for each in self.boxes.values() if each.pool == box.pool)
+                box.registry = box.registry or next(filter(None, known), box.provider)
                 boots = timedelta(seconds=self._boot_seconds(box))
-                self._boot_at(box, max(self.now, created + boots))
+                ready = max(self.now, (box.machine.created_at or self.now) + boots)
+                self._schedule_event(ready, partial(self._register, box))
             self._queues.classify(box)
-
-    def _registry_of(self, box: Box) -> str:
-        known = (each.registry for each in self.boxes.values() if each.pool == box.pool)
-        return next((each for each in known if each), box.provider)
 
     def _take_over_worker(self, registry: str, worker: Worker) -> None:
         box = self.boxes.get(worker.machine or worker.name)

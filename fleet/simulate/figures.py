@@ -1,28 +1,45 @@
 """The results of a simulation: waits, cost, machine hours, guards, and slower requests.
 
-Waits are rounded to three digits, so that memory use does not grow with the history's length.
+`Totals` counts events of one side as they occur. Waits are rounded to three digits, so that memory
+use does not grow with the history's length.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from heapq import heappush, heappushpop
+from functools import cache, partial
+from heapq import heappop, heappush
+from itertools import accumulate
 from typing import Literal
 
 from pydantic import Field
 
-from fleet.model.plan import GuardResult
+from fleet.explain.tallies import ORDINARY, POWERFUL
+from fleet.model.facts import World
+from fleet.model.plan import Plan
+from fleet.model.price_lists import with_price_lists
+from fleet.model.prices import tariff_of_machine
 from fleet.model.values import Bill, Moment, Value, later
+from fleet.planner.ledger import cost_of_span
+from fleet.schema.model import Fleet
 from fleet.schema.units import write_count, write_duration
+from fleet.simulate.queueing import Box
+from fleet.simulate.recorded_demand import PastRequest
 
 _MOST_OWNERS = 10
 _MOST_WORSE = 20
 _MOST_POINTS = 400
-_STEPS = 100
+_DIGITS = 3
 _DAY = timedelta(days=1)
 OTHERS = "all others"
+_NO_OWNER = "no owner"
+_LEAST_DELETE_SECONDS = 1
+"""Assumed duration of a deletion without measurements."""
+Waited = Callable[[str, int | None], None]
+"""Callback with the key of a job and its wait in seconds; None if the job never started."""
 
 
 class WaitFigures(Value):
@@ -41,7 +58,7 @@ class WaitFigures(Value):
     )
 
 
-class PoolFigures(Value):
+class PoolFigures(Value, frozen=False):
     """The results for the machines of one pool."""
 
     pool: str
@@ -59,7 +76,7 @@ class PoolFigures(Value):
         return 100 * (1 - self.busy_seconds / self.seconds) if self.seconds else None
 
 
-class GuardFigures(Value):
+class GuardFigures(Value, frozen=False):
     """The number of simulated runs in which a guard withheld changes."""
 
     guard: str
@@ -68,12 +85,6 @@ class GuardFigures(Value):
     runs: int
     most: int = Field(description="Maximum number of machines that it withheld in one run.")
     because: str = later("", "Its reason in the run in which it withheld most machines.")
-
-    @classmethod
-    def of(cls, result: GuardResult) -> "GuardFigures":
-        """Return the figures of a guard without any run."""
-        same = {key: getattr(result, key) for key in ("guard", "pool", "result")}
-        return cls.model_validate({**same, "runs": 0, "most": 0})
 
 
 class Point(Value):
@@ -152,12 +163,8 @@ class Simulation(Value):
         """Return whether the time is too short (less than a day) for a daily pattern of demand."""
         return self.end - self.start < _DAY
 
-    def with_limits(self) -> "Simulation":
-        """Return the simulation with sentences about the limits of its accuracy."""
-        return self.altered(unknown=tuple(_limits(self)))
 
-
-def _limits(simulation: Simulation) -> Iterator[str]:
+def list_limits(simulation: Simulation) -> Iterator[str]:
     """Yield the limits of accuracy of any simulation, and the assumptions of this one."""
     if simulation.is_short:
         length = write_duration(simulation.end - simulation.start)
@@ -213,17 +220,18 @@ class WaitCounter:
         if seconds is None:
             self.never += 1
         else:
-            self.counts[_three_digits(seconds)] += 1
+            unit: int = 10 ** max(0, len(str(seconds)) - _DIGITS)
+            self.counts[seconds // unit * unit] += 1
 
     def figures(self, name: str, *, with_shares: bool = False) -> WaitFigures:
         """Return the distribution of the counted waits."""
         places = sorted(self.counts)
-        total = self.counts.total()
-        percents = range(1, _STEPS + 1)
-        shares = _waits_at(places, self.counts, [-(-total * p // _STEPS) for p in percents])
+        passed = list(accumulate(map(self.counts.__getitem__, places)))
+        ranks = (-(-passed[-1] * percent // 100) for percent in range(1, 101) if passed)
+        shares = [places[bisect_left(passed, rank)] for rank in ranks]
         return WaitFigures(
             name=name,
-            requests=total,
+            requests=self.counts.total(),
             half=shares[49] if shares else None,
             most=shares[94] if shares else None,
             longest=places[-1] if places else None,
@@ -307,11 +315,9 @@ class Pairs:
         gain = _length(after) - _length(before) if before != after else 0.0
         if gain > 0:
             self.worse += 1
-            entry = (gain, key, before, after)
-            if len(self._worst) < _MOST_WORSE:
-                heappush(self._worst, entry)
-            else:
-                heappushpop(self._worst, entry)
+            heappush(self._worst, (gain, key, before, after))
+            if len(self._worst) > _MOST_WORSE:
+                heappop(self._worst)
         elif gain < 0:
             self.better += 1
 
@@ -327,19 +333,108 @@ def _length(wait: int | None) -> float:
     return float("inf") if wait is None else wait
 
 
-def _three_digits(seconds: int) -> int:
-    unit = 1
-    while seconds // unit >= 1000:  # noqa: PLR2004 - three digits
-        unit *= 10
-    return seconds // unit * unit
+class Totals:
+    """Sums and maxima of one side over the replayed time, which grow with each event."""
 
+    def __init__(self, fleet: Fleet, first: World, waited: Waited) -> None:
+        self._fleet, self._start = with_price_lists(fleet, first), first.time
+        self._compute_tariff = cache(partial(tariff_of_machine, self._fleet))
+        self._waited = waited
+        self._powerful = {tag for rule in fleet.powerful for tag in rule.ask}
+        self._all = WaitCounter()
+        self._classes = {POWERFUL: WaitCounter(), ORDINARY: WaitCounter()}
+        self._owners: defaultdict[str, WaitCounter] = defaultdict(WaitCounter)
+        self._pools: dict[str, PoolFigures] = {}
+        self._most = 0
+        self._guards: dict[tuple[str, str | None, str], GuardFigures] = {}
+        self._deleting = timedelta()
+        """Duration of a deletion, during which the machine is still billed."""
+        self._series = Series(first.time, timedelta(seconds=fleet.cadence))
+        self.runs = 0
+        self.assumed = 0
+        """Number of jobs that were assumed to run for an hour."""
+        self.scaled = 0
+        """Number of jobs whose duration was computed for another machine type."""
+        self.unscaled = 0
+        """Number of jobs that were assumed to be equally long on another machine type."""
 
-def _waits_at(places: list[int], counts: Counter[int], ranks: list[int]) -> list[int]:
-    """Return the waits at these ranks (1: the shortest wait); `ranks` must be sorted."""
-    found: list[int] = []
-    passed = 0
-    for place in places:
-        passed += counts[place]
-        while len(found) < len(ranks) and ranks[len(found)] <= passed:
-            found.append(place)
-    return found
+    def add_wait(self, job: PastRequest, start: datetime | None) -> None:
+        """Count the wait of a job until its first start; None if it never starts."""
+        since = job.since or job.at
+        wait = None if start is None else max(0, int((start - since).total_seconds()))
+        kind = POWERFUL if self._powerful & {*job.request.required} else ORDINARY
+        owner = job.request.owner or _NO_OWNER
+        for counter in (self._all, self._classes[kind], self._owners[owner]):
+            counter.add(wait)
+        self._waited(job.key, wait)
+
+    def add_run(self, world: World, plan: Plan, boxes: Iterable[Box], waiting: int) -> None:
+        """Record the decisions of a run."""
+        self.runs += 1
+        # Do not use `deleting_seconds`, whose margin is for decisions and not for bills.
+        self._deleting = timedelta(seconds=world.delete_seconds or _LEAST_DELETE_SECONDS)
+        for result in plan.guards:
+            if result.result != "passed" and result.withheld:
+                whose = {"guard": result.guard, "pool": result.pool, "result": result.result}
+                key = (result.guard, result.pool, result.result)
+                known = self._guards.setdefault(key, GuardFigures(**whose, runs=0, most=0))
+                known.runs += 1
+                if result.withheld > known.most:
+                    known.most, known.because = result.withheld, result.because
+        self._series.add(world.time, waiting, self.count_machines(boxes), plan.cost_after)
+
+    def count_machines(self, boxes: Iterable[Box]) -> int:
+        """Return the number of machines, and record the maxima."""
+        there = Counter(box.pool for box in boxes if box.machine is not None)
+        for pool, count in there.items():
+            self.of(pool).most = max(self.of(pool).most, count)
+        self._most = max(self._most, there.total())
+        return there.total()
+
+    def of(self, pool: str) -> PoolFigures:
+        """Return the figures of a pool, which are changed in place."""
+        if pool not in self._pools:
+            self._pools[pool] = PoolFigures(
+                pool=pool, money=Decimal(0), seconds=0, busy_seconds=0, most=0
+            )
+        return self._pools[pool]
+
+    def add_machine(self, box: Box, end: datetime, *, is_deleted: bool = False) -> None:
+        """Add a machine's time and cost since the start of the simulation."""
+        if box.machine is None:
+            return
+        created, end = box.machine.created_at or self._start, end + self._deleting * is_deleted
+        since, figures = max(created, self._start), self.of(box.pool)
+        figures.seconds += int((end - since).total_seconds())
+        figures.busy_seconds += box.busy_seconds
+        tariff = self._compute_tariff(box.pool, box.provider, box.type, box.market)
+        if tariff is None or figures.money is None:
+            figures.money = None
+        else:
+            figures.money += cost_of_span(self._fleet, tariff, created, (since, end))
+
+    def side(self, config: str, end: datetime) -> Side:
+        """Return the results until the end, after all machines were added."""
+        names = sorted({*self._pools, *self._fleet.dynamic_pools})
+        pools = [
+            each.altered(busy_seconds=min(each.busy_seconds, each.seconds))
+            for each in map(self.of, names)
+        ]
+        money = [pool.money for pool in pools if pool.money is not None]
+        return Side(
+            config=config,
+            waits=self._all.figures("", with_shares=True),
+            classes=tuple(each.figures(name) for name, each in self._classes.items()),
+            owners=owner_rows(self._owners),
+            pools=tuple(pools),
+            money=sum(money, Decimal(0)) if len(money) == len(pools) else None,
+            seconds=sum(pool.seconds for pool in pools),
+            busy_seconds=sum(pool.busy_seconds for pool in pools),
+            most=self._most,
+            guards=tuple(self._guards[key] for key in sorted(self._guards, key=repr)),
+            runs=self.runs,
+            points=self._series.points(end),
+            assumed=self.assumed,
+            scaled=self.scaled,
+            unscaled=self.unscaled,
+        )

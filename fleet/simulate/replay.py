@@ -1,58 +1,32 @@
 """Replay recorded demand through the functions that `fleet plan` calls.
 
 A run of fleet is simulated at each `cadence`. A run is skipped if no fact can have changed since
-the last run without actions (`_Rest`), because its plan would be the same.
+the last run without actions (`_find_rest_end`), because its plan would be the same.
 """
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from operator import add, attrgetter, mul
+from typing import Any, NamedTuple
 
-from fleet.explain.tallies import ORDINARY, POWERFUL
 from fleet.guard import guard
 from fleet.model.digests import config_digest
-from fleet.model.facts import Charge, Ledger, MachinePayer, Unknown, World
+from fleet.model.facts import Charge, Ledger, Unknown, World
 from fleet.model.plan import Create, Plan, Reason, WorkerVerdict
 from fleet.model.price_lists import with_price_lists
-from fleet.model.prices import Tariff, tariff_of_machine
 from fleet.planner.failures import FAILURE_MEMORY
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.ledger import charge_all, cost_of_span, payers_of, periods
+from fleet.planner.ledger import as_charge, charge_all, payers_of, periods
 from fleet.planner.lifecycle.rule import MachineLife, life_of
 from fleet.planner.lifecycle.table import idle_limit, limits_of
 from fleet.reconcile import reconcile_unsealed
-from fleet.schema.model import Fleet, Pool
-from fleet.schema.pools import Market
+from fleet.schema.model import Fleet
 from fleet.simulate.farm import Farm
-from fleet.simulate.figures import (
-    GuardFigures,
-    Pairs,
-    PoolFigures,
-    Series,
-    Side,
-    Simulation,
-    WaitCounter,
-    owner_rows,
-)
-from fleet.simulate.queueing import Box
-from fleet.simulate.recorded_demand import (
-    BootDuration,
-    Event,
-    Facts,
-    KnownHistory,
-    Lost,
-    PastRequest,
-    Refused,
-)
-
-_LEAST_DELETE_SECONDS = 1
-"""Assumed duration of a deletion without measurements."""
-_NO_OWNER = "no owner"
+from fleet.simulate.figures import Pairs, Side, Simulation, Waited, list_limits
+from fleet.simulate.recorded_demand import Event, KnownHistory, Lost, PastRequest
 
 
 @dataclass(frozen=True)
@@ -63,10 +37,6 @@ class SimulationInputs:
     seed: int = 0
     skips: bool = True
     """Whether to skip runs without actions, to save time; the result is the same."""
-
-
-Waited = Callable[[str, int | None], None]
-"""Callback with the key of a job and its wait in seconds; None if the job never started."""
 
 
 class Read(NamedTuple):
@@ -126,7 +96,7 @@ def simulate(
     if not isinstance(first, World):
         raise TypeError(first)
     pairs = Pairs()
-    sides = [Replay(task, first, partial(pairs.add, 1) if before else _ignore)]
+    sides = [Replay(task, first, partial(pairs.add, 1) if before else lambda _, __: None)]
     sides += [Replay(before, first, partial(pairs.add, 0))] if before else []
     requests = withdrawn = lost = lost_of = 0
     read = Read(0, first.time, 0)
@@ -156,7 +126,8 @@ def simulate(
         lost_of=lost_of,
         worlds=read.worlds,
         after=after,
-    ).with_limits()
+    )
+    found = found.altered(unknown=tuple(list_limits(found)))
     if not others:
         return found
     return found.altered(
@@ -167,10 +138,6 @@ def simulate(
         worse_count=pairs.worse,
         better_count=pairs.better,
     )
-
-
-def _ignore(_: str, __: int | None) -> None:
-    """Do nothing with a wait, because there is no comparison."""
 
 
 def _is_readable(world: World) -> bool:
@@ -192,133 +159,77 @@ class Replay:
         self._fleet = fleet = task.fleet
         self._decide = decide
         self._skips = task.skips
-        self._compute_wait = waited
-        self._start = self._next = first.time
-        self._step = timedelta(seconds=fleet.cadence)
-        self._farm = Farm(fleet, first, task.seed)
-        self._begun = False
+        self._next = self._rests_until = first.time
+        self._farm = Farm(fleet, first, task.seed, waited)
         self._ledger = _Ledger(fleet, first)
-        self._rest = _Rest(fleet)
-        self._sums = _ReplayTotals(with_price_lists(fleet, first), first.time)
 
     def feed(self, event: Event) -> None:
         """Advance to the time of an event, and apply the event."""
         self._run_until(event.at)
         self._farm.advance(event.at)
-        match event:
-            case PastRequest():
-                self._farm.arrive(event)
-            case Facts():
-                if event.at > self._start:
-                    self._farm.learn(event.world)
-            case BootDuration():
-                self._farm.boot_took(event)
-            case Refused():
-                self._farm.refuse(event)
-            case Lost():
-                self._farm.lose_spot(event)
-        self._note()
+        self._farm.take(event)
 
     def finish(self, end: datetime) -> Side:
         """Advance to the end and return the results."""
         self._run_until(end, with_last=True)
         self._farm.advance(end)
-        self._note()
-        for job in self._farm.never_started:
-            self._sums.wait(job, None)
-            self._compute_wait(job.key, None)
-        self._sums.config = config_digest(self._fleet)
-        return self._sums.side(self._farm, end)
+        self._farm.end_all()
+        return self._farm.totals.side(config_digest(self._fleet), end)
 
     def _run_until(self, at: datetime, *, with_last: bool = False) -> None:
         """Simulate a run at each cadence before a time; with `with_last`, also at that time."""
+        farm = self._farm
         while self._next < at or (with_last and self._next == at):
-            if not self._begun:
-                self._farm.end_unexplained()
-                self._begun = True
-            self._farm.advance(self._next)
-            self._note()
-            is_due = self._farm.changed or self._rest.is_over(self._farm.now)
-            if is_due or not self._skips:
+            if not farm.totals.runs:
+                farm.end_unexplained()
+            farm.advance(self._next)
+            if farm.changed or farm.now >= self._rests_until or not self._skips:
                 self._run()
             else:
-                self._farm.note_run()
-            self._next += self._step
+                farm.note_run()
+            self._next += timedelta(seconds=self._fleet.cadence)
 
     def _run(self) -> None:
         farm = self._farm
-        self._sums.runs += 1
         world = farm.observe(self._ledger.read(farm.now))
         inventories = take_inventory(self._fleet, world)
         self._ledger.charge(world, inventories)
         plan = self._decide(self._fleet, world, inventories)
         self._ledger.order(world, inventories, plan)
-        self._sums.see(world, plan, farm)
+        farm.totals.add_run(world, plan, farm.boxes.values(), farm.waits)
         farm.carry_out(plan)
-        self._rest.after(world, inventories, plan, farm)
-        self._note()
-
-    def _note(self) -> None:
-        noted = self._farm.noted
-        for start in noted.starts:
-            wait = _compute_wait(start.job, start.at)
-            self._sums.wait(start.job, wait)
-            self._compute_wait(start.job.key, wait)
-        for job in noted.withdrawn:
-            self._sums.wait(job, None)
-            self._compute_wait(job.key, None)
-        self._sums.note(self._farm)
+        is_quiet = plan.is_quiet and not farm.waits
+        self._rests_until = (
+            _find_rest_end(self._fleet, world, inventories, plan) if is_quiet else farm.now
+        )
 
 
-def _compute_wait(job: PastRequest, start: datetime) -> int:
-    """Return the wait of a job in seconds, until its first start."""
-    since = job.since or job.at
-    return max(0, int((start - since).total_seconds()))
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
-class _Rest:
-    """The time until which an idle fleet makes no changes, if no input changes."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self._until: datetime | None = None
-        self._is_sure = False
-
-    def is_over(self, now: datetime) -> bool:
-        """Return whether a run could make a change now."""
-        return not self._is_sure or (self._until is not None and now >= self._until)
-
-    def after(
-        self, world: World, inventories: Mapping[str, PoolInventory], plan: Plan, farm: Farm
-    ) -> None:
-        """Compute the time again from the observations and the plan of a run."""
-        self._until, self._is_sure = None, False
-        loud = plan.withheld or plan.waiting_versions or plan.orders or plan.unknown
-        if not plan.is_quiet or loud or farm.waits:
-            return
-        if plan.budgets and any(inventory.units for inventory in inventories.values()):
-            return  # spending grows, and drains workers once it uses up a budget
-        if any(
-            each.result not in ("starting", "registered") and world.time - each.at < FAILURE_MEMORY
-            for each in world.attempts
-        ):
-            return
-        lives = {
-            unit.name: life_of(self._fleet, self._fleet.dynamic_pool(name), unit)
-            for name, inventory in inventories.items()
-            for unit in inventory.units
-        }
-        ends = [
-            _end_of_reason(verdict, lives.get(verdict.worker), world.time)
-            for verdict in plan.workers
-        ]
-        if any(end is not None and end <= world.time for end in ends):
-            return
-        ages = [limit.until(life) for life in lives.values() for limit in limits_of(life, "age")]
-        known = [end for end in (*ends, *ages) if end is not None]
-        if any(verdict.outdated for verdict in plan.workers):
-            return
-        self._until, self._is_sure = min(known, default=None), True
+def _find_rest_end(
+    fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory], plan: Plan
+) -> datetime:
+    """Return the time until which a quiet fleet makes no change if no input changes."""
+    now = world.time
+    has_machines = any(inventory.units for inventory in inventories.values())
+    has_failed = any(
+        each.result not in ("starting", "registered") and now - each.at < FAILURE_MEMORY
+        for each in world.attempts
+    )
+    # Spending grows, and drains workers once it uses up a budget.
+    may_change = has_failed or (plan.budgets and has_machines)
+    may_change = may_change or any(verdict.outdated for verdict in plan.workers)
+    if may_change or plan.withheld or plan.waiting_versions or plan.orders or plan.unknown:
+        return now
+    lives = {
+        unit.name: life_of(fleet, fleet.dynamic_pool(name), unit)
+        for name, inventory in inventories.items()
+        for unit in inventory.units
+    }
+    ends = [_end_of_reason(each, lives.get(each.worker), now) for each in plan.workers]
+    ends += [limit.until(life) for life in lives.values() for limit in limits_of(life, "age")]
+    return min((end for end in ends if end is not None), default=_NEVER)
 
 
 def _end_of_reason(
@@ -340,54 +251,45 @@ def _end_of_reason(
     return now
 
 
-_Account = tuple[str, str | None, str | None, str | None, tuple[str, ...]]
+_get_payer = attrgetter("pool", "scope", "team", "owner", "tags")
+
+
+def _change_charge(
+    change: Callable[[Any, Any], Any],
+    each: Charge,
+    seconds: Iterable[int],
+    money: Iterable[object],
+) -> Charge:
+    """Return a charge whose amounts per period are changed by the given amounts."""
+    changed = map(change, each.seconds, seconds), map(change, each.money, money)
+    return each.altered(seconds=tuple(changed[0]), money=tuple(changed[1]))
 
 
 class _Ledger:
     """The spending per payer in the current periods; empty if no budget exists."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
-        pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
-        self._is_kept = bool(fleet.budgets) or any(pool.budget for pool in pools)
+        has_own = any(pool.budget for pool in fleet.dynamic_pools.values())
+        self._is_kept = bool(fleet.budgets) or has_own
         self._fleet = fleet
         self._until = world.time
         self._periods = periods(fleet, world.time)
-        self._sums: dict[_Account, tuple[list[int], list[Decimal]]] = {}
-        ledger = world.ledger
-        self._payers: dict[str, MachinePayer] = {}
-        if isinstance(ledger, Ledger):
-            self._payers = {each.machine: each for each in ledger.payers}
-        for each in ledger.charges if isinstance(ledger, Ledger) else ():
-            key = (each.pool, each.scope, each.team, each.owner, each.tags)
-            self._sums[key] = (list(each.seconds), list(each.money))
+        ledger = world.ledger if isinstance(world.ledger, Ledger) else Ledger()
+        self._payers = {each.machine: each for each in ledger.payers}
+        self._charges = {_get_payer(each): each for each in ledger.charges}
 
     def read(self, now: datetime) -> Ledger:
         """Return the spending in the current periods."""
         if not self._is_kept:
             return Ledger.model_construct(charged_until=now, charges=(), payers=())
-        current = periods(self._fleet, now)
-        for nth, (new, old) in enumerate(zip(current, self._periods, strict=True)):
-            if new.start != old.start:
-                for seconds, money in self._sums.values():
-                    seconds[nth], money[nth] = 0, Decimal(0)
-        self._periods = current
-        self._sums = {
-            key: sums for key, sums in self._sums.items() if any(sums[0]) or any(sums[1])
-        }
-        charges = tuple(
-            Charge.model_construct(
-                pool=pool,
-                scope=scope,
-                team=team,
-                owner=owner,
-                tags=tags,
-                seconds=(seconds[0], seconds[1], seconds[2]),
-                money=(money[0], money[1], money[2]),
-            )
-            for (pool, scope, team, owner, tags), (seconds, money) in self._sums.items()
-        )
+        before, self._periods = self._periods, periods(self._fleet, now)
+        lasts = [old.start == new.start for old, new in zip(before, self._periods, strict=True)]
+        if not all(lasts):
+            charges = self._charges.items()
+            self._charges = {p: _change_charge(mul, each, lasts, lasts) for p, each in charges}
+        used = (c for c in self._charges.values() if any(c.seconds) or any(c.money))
         return Ledger.model_construct(
-            charged_until=self._until, charges=charges, payers=tuple(self._payers.values())
+            charged_until=self._until, charges=tuple(used), payers=tuple(self._payers.values())
         )
 
     def charge(self, world: World, inventories: Mapping[str, PoolInventory]) -> None:
@@ -395,13 +297,11 @@ class _Ledger:
         if self._is_kept:
             charged = charge_all(self._fleet, world, inventories)
             self._payers = {each.machine: each for each in charged.payers}
-            for entry in charged.entries:
-                key = (entry.pool, entry.scope, entry.team, entry.owner, entry.tags)
-                seconds, money = self._sums.setdefault(key, ([0] * 3, [Decimal(0)] * 3))
-                for nth, period in enumerate(self._periods):
-                    if entry.hour >= period.start:
-                        seconds[nth] += entry.seconds
-                        money[nth] += entry.money
+            starts = [period.start for period in self._periods]
+            for new in (as_charge(entry, starts) for entry in charged.entries):
+                known = self._charges.get(_get_payer(new))
+                both = known and _change_charge(add, known, new.seconds, new.money)
+                self._charges[_get_payer(new)] = both or new
         self._until = world.time
 
     def order(self, world: World, inventories: Mapping[str, PoolInventory], plan: Plan) -> None:
@@ -410,138 +310,3 @@ class _Ledger:
             creates = (each for each in plan.actions if isinstance(each, Create))
             found = payers_of(self._fleet, world, inventories, creates)
             self._payers |= {each.machine: each for each in found}
-
-
-class _ReplayTotals:
-    """Sums and maxima of one side over the replayed time."""
-
-    def __init__(self, fleet: Fleet, start: datetime) -> None:
-        self._fleet, self._start = fleet, start
-        self._powerful = {tag for rule in fleet.powerful for tag in rule.ask}
-        self._all = WaitCounter()
-        self._classes = {POWERFUL: WaitCounter(), ORDINARY: WaitCounter()}
-        self._owners: defaultdict[str, WaitCounter] = defaultdict(WaitCounter)
-        self._money: defaultdict[str, Decimal] = defaultdict(Decimal)
-        self._unpriced: set[str] = set()
-        self._seconds: Counter[str] = Counter()
-        self._busy: Counter[str] = Counter()
-        self._created: Counter[str] = Counter()
-        self._refused: Counter[str] = Counter()
-        self._taken: Counter[str] = Counter()
-        self._there: Counter[str] = Counter()
-        self._most: Counter[str] = Counter()
-        self._most_of_all = 0
-        self._guards: dict[tuple[str, str | None, str], GuardFigures] = {}
-        self._deleting = timedelta()
-        """Duration of a deletion, during which the machine is still billed."""
-        self._tariffs: dict[tuple[str, str, str, Market], Tariff | None] = {}
-        self._series = Series(start, timedelta(seconds=fleet.cadence))
-        self.config = ""
-        self.runs = 0
-
-    def wait(self, job: PastRequest, seconds: int | None) -> None:
-        """Count a wait in seconds; None if the request never started."""
-        kind = POWERFUL if self._powerful & {*job.request.required} else ORDINARY
-        for counter in (
-            self._all,
-            self._classes[kind],
-            self._owners[job.request.owner or _NO_OWNER],
-        ):
-            counter.add(seconds)
-
-    def see(self, world: World, plan: Plan, farm: Farm) -> None:
-        """Record the decisions of a run."""
-        # Do not use `deleting_seconds`, whose margin is for decisions and not for bills.
-        self._deleting = timedelta(seconds=world.delete_seconds or _LEAST_DELETE_SECONDS)
-        for result in plan.guards:
-            if result.result != "passed" and result.withheld:
-                key = (result.guard, result.pool, result.result)
-                known = self._guards.get(key) or GuardFigures.of(result)
-                if result.withheld > known.most:
-                    known = known.altered(most=result.withheld, because=result.because)
-                self._guards[key] = known.altered(runs=known.runs + 1)
-        self._count(farm)
-        self._series.add(farm.now, farm.waits, self._there.total(), plan.cost_after)
-
-    def note(self, farm: Farm) -> None:
-        """Count the recorded events of a farm, then clear the farm's record."""
-        noted = farm.noted
-        if noted.created or noted.gone:
-            self._count(farm)
-        for box in noted.created:
-            self._created[box.pool] += 1
-        for box, at, how in noted.gone:
-            self._add_totals(box, at + self._deleting if how == "deleted" else at)
-            self._taken[box.pool] += how == "taken"
-        for pool, _ in noted.refused:
-            self._refused[pool] += 1
-        farm.forget()
-
-    def side(self, farm: Farm, end: datetime) -> Side:
-        """Return the results; existing machines count until the end."""
-        for box in farm.boxes.values():
-            box.busy_seconds = farm.busy_since_start(box)
-            self._add_totals(box, end)
-        known = {*self._fleet.pools, *self._seconds}
-        names = [
-            n
-            for n in sorted(known)
-            if n in self._seconds or isinstance(self._fleet.pools.get(n), Pool)
-        ]
-        pools = tuple(
-            PoolFigures(
-                pool=name,
-                money=None if name in self._unpriced else self._money[name],
-                seconds=self._seconds[name],
-                busy_seconds=min(self._busy[name], self._seconds[name]),
-                most=self._most[name],
-                created=self._created[name],
-                refused=self._refused[name],
-                taken=self._taken[name],
-            )
-            for name in names
-        )
-        money = [pool.money for pool in pools]
-        return Side(
-            config=self.config,
-            waits=self._all.figures("", with_shares=True),
-            classes=tuple(each.figures(name) for name, each in self._classes.items()),
-            owners=owner_rows(self._owners),
-            pools=pools,
-            money=None if None in money else sum((m for m in money if m is not None), Decimal(0)),
-            seconds=self._seconds.total(),
-            busy_seconds=sum(pool.busy_seconds for pool in pools),
-            most=self._most_of_all,
-            guards=tuple(self._guards[key] for key in sorted(self._guards, key=repr)),
-            runs=self.runs,
-            points=self._series.points(end),
-            assumed=farm.assumed,
-            scaled=farm.scaled,
-            unscaled=farm.unscaled,
-        )
-
-    def _count(self, farm: Farm) -> None:
-        self._there = Counter(box.pool for box in farm.boxes.values() if box.machine is not None)
-        for pool, there in self._there.items():
-            self._most[pool] = max(self._most[pool], there)
-        self._most_of_all = max(self._most_of_all, self._there.total())
-
-    def _add_totals(self, box: Box, end: datetime) -> None:
-        """Add a machine's time and cost since the start of the simulation."""
-        if box.machine is None:
-            return
-        created = box.machine.created_at or self._start
-        since = max(created, self._start)
-        self._seconds[box.pool] += int((end - since).total_seconds())
-        self._busy[box.pool] += box.busy_seconds
-        tariff = self._tariff(box)
-        if tariff is None:
-            self._unpriced.add(box.pool)
-            return
-        self._money[box.pool] += cost_of_span(self._fleet, tariff, created, (since, end))
-
-    def _tariff(self, box: Box) -> Tariff | None:
-        key = (box.pool, box.provider, box.type, box.market)
-        if key not in self._tariffs:
-            self._tariffs[key] = tariff_of_machine(self._fleet, *key)
-        return self._tariffs[key]

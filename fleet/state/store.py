@@ -236,6 +236,14 @@ class Store(Database):
             raise
         return True
 
+    def _select(
+        self, table: sa.Table, query: sa.Select[Any], parse: Callable[[dict[str, Any]], Content]
+    ) -> tuple[Content, ...]:
+        """Return the parsed rows of a query; raises StoreFailed for a malformed row."""
+        with self.begin() as connection, reading_rows(table):
+            rows = connection.execute(query).mappings()
+            return tuple(parse({str(key): row[key] for key in row}) for row in rows)
+
     def migration(self) -> str:
         """Return a sentence on the effect of `migrate`; empty if the format is the latest."""
         with self.begin() as connection:
@@ -251,10 +259,8 @@ class Store(Database):
 
     def stacks(self) -> tuple[StackRecord, ...]:
         """Return all created stacks that were not removed, sorted by name."""
-        with self.begin() as connection, reading_rows(STACKS):
-            rows = connection.execute(sa.select(STACKS).order_by(STACKS.c.name)).mappings().all()
-        with reading_rows(STACKS):
-            return tuple(StackRecord.model_validate(dict(row)) for row in rows)
+        query = sa.select(STACKS).order_by(STACKS.c.name)
+        return self._select(STACKS, query, StackRecord.model_validate)
 
     def record_stack(self, record: StackRecord) -> None:
         """Record a stack. If its pool was renamed, rename the pool in earlier records too.
@@ -366,11 +372,11 @@ class Store(Database):
         at = SAMPLES.c.at
         of_then = (at >= since.isoformat(), at <= until.isoformat())
         query = sa.select(at, SAMPLES.c.sample).where(*of_then).order_by(at)
-        with self.begin() as connection, reading_rows(SAMPLES):
-            return tuple(
-                RunSample.model_validate({"at": row.at, **json.loads(row.sample)})
-                for row in connection.execute(query)
-            )
+
+        def parse(row: dict[str, str]) -> RunSample:
+            return RunSample.model_validate({"at": row["at"], **json.loads(row["sample"])})
+
+        return self._select(SAMPLES, query, parse)
 
     def moments(self, since: datetime, until: datetime) -> Iterator[bytes]:
         """Yield the observations between two times as JSON, oldest first."""
@@ -494,9 +500,7 @@ class Store(Database):
         """Return the totals (count, seconds, money) of a month, sorted by kind and name."""
         of_it = sa.select(MONTHS).where(MONTHS.c.month == month)
         query = of_it.order_by(MONTHS.c.kind, MONTHS.c.name)
-        with self.begin() as connection, reading_rows(MONTHS):
-            rows = connection.execute(query).mappings()
-            return tuple(Tally.model_validate(dict(row)) for row in rows)
+        return self._select(MONTHS, query, Tally.model_validate)
 
     def absences(self) -> tuple[Absence, ...]:
         """Return the machines that were missing in their providers' listings in the last run."""
@@ -539,9 +543,7 @@ class Store(Database):
             .where((numbered.c.place <= latest) | (numbered.c.result == "starting"))
             .order_by(numbered.c.at, numbered.c.worker)
         )
-        with self.begin() as connection, reading_rows(ATTEMPTS):
-            rows = connection.execute(query).mappings()
-            return tuple(Attempt.model_validate(dict(row)) for row in rows)
+        return self._select(ATTEMPTS, query, Attempt.model_validate)
 
     def spent(self) -> Mapping[str, tuple[str, ...]]:
         """Map the digest of each used approval to the machines that it was used for."""

@@ -267,7 +267,7 @@ def with_brace(pattern: str, brace: str) -> str:
 
 def alternatives(pattern: str) -> list[str]:
     """Return the alternatives of a pattern. Ignore a group around the whole pattern."""
-    if pattern.startswith("(?:") and _group_close(pattern) == len(pattern) - 1:
+    if pattern.startswith("(?:") and _end_of_atom(pattern, 0) == len(pattern):
         return alternatives(pattern[3:-1])
     return split_top(pattern, "|")
 
@@ -298,35 +298,24 @@ def _is_in_class(piece: str, characters: str) -> bool:
     )
 
 
-def _group_close(pattern: str) -> int:
-    """Return the index of the `)` that closes the group at the start; -1 if it is not closed."""
-    depth = at = 0
-    for piece in pieces(pattern):
-        depth += (piece == "(") - (piece == ")")
-        if depth == 0:
-            return at
-        at += len(piece)
-    return -1
-
-
 def _words(pattern: str, depth: int) -> Iterator[str]:
     if depth > _DEEPEST:
         raise NotFinite(pattern)
     for alternative in split_top(pattern, "|"):
         found = [""]
-        for atom in _atoms(alternative):
-            found = [word + end for word in found for end in _words_of_atom(atom, depth)]
-            if len(found) > _MAX_ALTERNATIVES:
+        for start, end, quantifier in _atoms(alternative):
+            ends = [*_words_of_atom(alternative[start:end], depth), *([""] * bool(quantifier))]
+            found = [word + end for word in found for end in ends]
+            is_finite = quantifier in ("", "?") and end <= len(alternative)
+            if len(found) > _MAX_ALTERNATIVES or not is_finite:
                 raise NotFinite(pattern)
         yield from found
 
 
 def _words_of_atom(atom: str, depth: int) -> list[str]:
-    if atom.endswith("?") and atom not in ("?", "\\?"):
-        return ["", *_words_of_atom(atom[:-1], depth)]
     if atom.startswith("("):
         return list(_words(atom[1:-1].removeprefix("?:"), depth + 1))
-    if atom.startswith("\\") and not atom[1:].isalnum() and atom[1:]:
+    if atom.startswith("\\") and atom[1:] and not atom[1].isalnum():
         return [atom[1:]]
     if atom.startswith("[") and atom[1:-1].replace("_", "").isalnum():
         return list(atom[1:-1])
@@ -335,28 +324,10 @@ def _words_of_atom(atom: str, depth: int) -> list[str]:
     return [atom]
 
 
-def _atoms(pattern: str) -> Iterator[str]:
-    """Yield each character, class or group of a pattern, together with a `?` after it."""
-    atom, depth = "", 0
-    for piece in pieces(pattern):
-        if depth == 0 and piece == "?" and atom:
-            yield atom + piece
-            atom = ""
-            continue
-        if depth == 0 and atom:
-            yield atom
-            atom = ""
-        depth += (piece == "(") - (piece == ")")
-        atom += piece
-    if atom:
-        if depth:
-            raise NotFinite(pattern)
-        yield atom
-
-
 Kind = Literal["word", "any", "part", "other"]
 
 _QUANTIFIED = re.compile(r"(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
+_ESCAPE = re.compile(r"\\(?:[pP]\{[^}]*\}|[pP].|x\{[^}]*\}|x..|[0-7]{1,3}|.)")
 _ANYTHING = "\ue000"
 _NO_SLASH = "\ue001"
 """Sample characters for the wildcards `any` and `part`. No name or pattern contains them."""
@@ -456,65 +427,42 @@ def _sample_pattern(piece: Piece) -> str:
 
 
 def _pieces(pattern: str) -> Iterator[Piece]:
+    for start, end, quantifier in _atoms(pattern):
+        written, stop = pattern[start:end], end + len(quantifier)
+        is_escaped = written[0] == "\\" and written[1:] and not re.match("[0-9A-Za-z]", written[1])
+        word = written[1:] if is_escaped else written
+        sign = quantifier.removesuffix("?")
+        if (start == 0 and written == "^" and not quantifier) or (
+            0 < start == len(pattern) - 1 and written == "$"
+        ):
+            continue  # patterns match whole names, so anchors have no effect
+        if written in (".", "[^/]") and sign in ("*", "+"):
+            # `.*?` equals `.*`, since patterns match whole names.
+            kind: Kind = "any" if written == "." else "part"
+            yield Piece(kind, start, stop, least=int(sign == "+"))
+        elif quantifier or len(word) > 1 or (not is_escaped and written in ".|)^$[("):
+            yield Piece("other", start, stop, text=written + quantifier)
+        else:
+            yield Piece("word", start, stop, text=word)
+
+
+def _atoms(pattern: str) -> Iterator[tuple[int, int, str]]:
+    """Yield start and end of each escape, class, group and other character; and its quantifier."""
     at = 0
     while at < len(pattern):
-        if _is_anchor(pattern, at):
-            at += 1  # patterns match whole names, so anchors have no effect
-            continue
-        end, word = _atom(pattern, at)
-        quantifier = _QUANTIFIED.match(pattern, end)
-        written = pattern[at:end]
-        if quantifier:
-            end = quantifier.end()
-            yield _repeat_piece(written, quantifier[0], (at, end))
-        elif word is None:
-            yield Piece("other", at, end, text=written)
-        else:
-            yield Piece("word", at, end, text=word)
-        at = end
+        end = _end_of_atom(pattern, at)
+        found = _QUANTIFIED.match(pattern, end)
+        yield at, end, found[0] if found else ""
+        at = found.end() if found else end
 
 
-def _is_anchor(pattern: str, at: int) -> bool:
-    if at == 0:
-        return pattern[0] == "^" and not _QUANTIFIED.match(pattern, 1)
-    return at == len(pattern) - 1 and pattern[at] == "$"
-
-
-def _repeat_piece(written: str, quantifier: str, place: tuple[int, int]) -> Piece:
-    """Return a piece with its quantifier. `.*?` equals `.*`, since patterns match whole names."""
-    start, end = place
-    sign = quantifier.removesuffix("?")
-    if written in (".", "[^/]") and sign in ("*", "+"):
-        kind: Kind = "any" if written == "." else "part"
-        return Piece(kind, start, end, least=int(sign == "+"))
-    return Piece("other", start, end, text=written + quantifier)
-
-
-def _atom(pattern: str, at: int) -> tuple[int, str | None]:
-    """Return the index after a piece, and the character that it matches; None for other pieces."""
-    first = pattern[at]
-    if first == "\\" and at + 1 < len(pattern):
-        following = pattern[at + 1]
-        if following.isascii() and following.isalnum():
-            return _escape_end(pattern, at), None
-        return at + 2, following
-    if first == "[":
-        return end_of_piece(pattern, at), None
-    if first == "(":
-        return _group_end(pattern, at), None
-    return at + 1, None if first in ".|)^$" else first
-
-
-def _escape_end(pattern: str, at: int) -> int:
-    found = re.compile(r"\\(?:[pP]\{[^}]*\}|[pP].|x\{[^}]*\}|x..|[0-7]{1,3}|.)").match(pattern, at)
-    return found.end() if found else len(pattern)
-
-
-def _group_end(pattern: str, at: int) -> int:
-    depth, end = 0, at
-    while end < len(pattern):
+def _end_of_atom(pattern: str, at: int) -> int:
+    """Return the index after an atom; more than the length if a group is not closed."""
+    escape = _ESCAPE.match(pattern, at)
+    if pattern[at] != "(":
+        return escape.end() if escape else end_of_piece(pattern, at)
+    depth, end = 1, at + 1
+    while depth and end < len(pattern):
         depth += {"(": 1, ")": -1}.get(pattern[end], 0)
         end = end_of_piece(pattern, end)
-        if depth == 0:
-            return end
-    return len(pattern)
+    return end + depth

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from graphlib import CycleError, TopologicalSorter
 from itertools import takewhile
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
@@ -218,26 +219,18 @@ def find_unknown_tags(
         has_value = rule.history is None and "{" in rule.ask
         if not has_value or not _applies(to, rule):
             continue
-        values = [] if rule.from_ is None else [*_members(at_path(request.task_data, rule.from_))]
-        is_environment = is_about_environments(rule)
-        if is_environment and not context.any_environment:
-            for value in _unknown_environments(to, rule, values):
-                because = _explain_unknown(to, rule, value)
-                yield UnknownTag(index, because, repr(value), _missing_entry(to, rule, value))
-        elif not is_environment and not context.stored:
-            yield from (UnknownTag(index, *each) for each in _unusable_values(to, rule, values))
-
-
-def _unknown_environments(
-    to: _Input, rule: DeriveRule, values: Sequence[object]
-) -> Iterator[object]:
-    """Yield the unknown environments, unless the request has another tag of the same kind.
-
-    For example, the queue stored `worker:build-arch:arm64`, so that no look-up is needed.
-    """
-    kind = rule.ask.partition("{")[0]
-    if not (kind and any(tag.startswith(kind) for tag in to.known)):
-        yield from (value for value in values if _explain_unknown(to, rule, value))
+        values = _list_values(to, rule)
+        if not is_about_environments(rule):
+            if not context.stored:
+                yield from (UnknownTag(index, *e) for e in _unusable_values(to, rule, values))
+        elif not context.any_environment:
+            kind = rule.ask.partition("{")[0]
+            # If the queue stored `worker:build-arch:arm64`, for example, no look-up is needed.
+            is_known = kind and any(tag.startswith(kind) for tag in to.known)
+            for value in () if is_known else values:
+                if because := _explain_unknown(to, rule, value):
+                    entry = _missing_entry(to, rule, value)
+                    yield UnknownTag(index, because, repr(value), entry)
 
 
 def _missing_entry(to: _Input, rule: DeriveRule, value: object) -> tuple[str, ...]:
@@ -288,21 +281,18 @@ def _explain_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
 def find_cycle(rules: Sequence[DeriveRule]) -> tuple[int, ...]:
     """Return the indices of rules that depend on each other in a cycle; empty without a cycle."""
     consumers = _Consumers(enumerate(rules))
-    done: set[int] = set()
-    for start in range(len(rules)):
-        way = {start: iter(consumers.by_rule(rules[start]))} if start not in done else {}
-        while way:
-            here = next(reversed(way))
-            there = next(way[here], None)
-            if there is None:
-                done.add(here)
-                del way[here]
-            elif there in way:
-                cycle = list(way)[list(way).index(there) :]
-                first = cycle.index(min(cycle))
-                return (*cycle[first:], *cycle[:first])
-            elif there not in done:
-                way[there] = iter(consumers.by_rule(rules[there]))
+    follows: dict[int | str, Iterable[int | str]] = {}
+    follows.update(
+        (index, sorted(consumers.patterns_of(rule))) for index, rule in enumerate(rules)
+    )
+    follows.update(consumers.by_pattern.items())
+    try:
+        TopologicalSorter(follows).prepare()
+    except CycleError as error:
+        # Each node of the cycle follows from the next one.
+        cycle = [each for each in error.args[1][:0:-1] if isinstance(each, int)]
+        first = cycle.index(min(cycle))
+        return (*cycle[first:], *cycle[:first])
     return ()
 
 
@@ -310,28 +300,27 @@ class _Consumers:
     """Index of the rules that depend on a tag."""
 
     def __init__(self, rules: Iterable[tuple[int, DeriveRule]]) -> None:
-        self._by_tag: dict[str, list[int]] = {}
+        self.by_pattern: dict[str, list[int]] = {}
+        """Tag, or prefix with `*`, to the indices of the rules that depend on it."""
         for index, rule in rules:
             if rule.tag is not None:
-                self._by_tag.setdefault(rule.tag, []).append(index)
-        self._sorted = sorted(self._by_tag)
+                self.by_pattern.setdefault(rule.tag, []).append(index)
+        self._sorted = sorted(self.by_pattern)
         # A request's tag may be much longer than the longest pattern.
-        self._longest = max(map(len, self._by_tag), default=0)
+        self._longest = max(map(len, self.by_pattern), default=0)
 
     def by_tags(self, tags: Iterable[str]) -> list[int]:
         """Return the sorted indices of the rules that depend on one of these tags."""
         patterns = {pattern for tag in tags for pattern in (tag, *self._prefixes(tag))}
-        return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
+        return sorted(each for pattern in patterns for each in self.by_pattern.get(pattern, ()))
 
-    def by_rule(self, rule: DeriveRule) -> list[int]:
-        """Return the sorted indices of the rules that may depend on a tag of this rule."""
+    def patterns_of(self, rule: DeriveRule) -> set[str]:
+        """Return the patterns that a tag of this rule may match."""
         before, found, _ = rule.ask.partition("{")
-        if not found:
-            return self.by_tags([rule.ask])
         begins = bisect_left(self._sorted, before)
         longer = takewhile(lambda each: each.startswith(before), self._sorted[begins:])
-        patterns = {*longer, *self._prefixes(before)}
-        return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
+        patterns = {*(longer if found else [before]), *self._prefixes(before)}
+        return patterns & self.by_pattern.keys()
 
     def _prefixes(self, tag: str) -> Iterator[str]:
         """Yield the patterns with `*` that match a tag, up to the longest pattern's length."""
@@ -379,7 +368,7 @@ def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str, str]]:
         for tag, rest in _match_tags(rule.tag, to.known):
             yield rest, f"from tag {tag}", tag
     elif rule.from_ is not None:
-        for value in _members(at_path(to.request.task_data, rule.from_)):
+        for value in _list_values(to, rule):
             for record in _lookup_records(to, rule, value):
                 yield record, f"from {rule.from_}: {_format_value(value)}", repr(value)
     elif rule.source_build is not None:
@@ -408,13 +397,10 @@ def at_path(data: object, path: str) -> object:
     return data
 
 
-def _members(value: object) -> Iterator[object]:
-    if value is None:
-        return
-    if isinstance(value, list):
-        yield from value
-    else:
-        yield value
+def _list_values(to: _Input, rule: DeriveRule) -> list[object]:
+    """Return the values of a request at the path of a rule; empty without path or value."""
+    value = None if rule.from_ is None else at_path(to.request.task_data, rule.from_)
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _lookup_records(to: _Input, rule: DeriveRule, value: object) -> Iterator[object]:

@@ -121,7 +121,11 @@ def export_copr(fleet: Fleet, digest: str, today: date) -> Exported:
             )
             continue
         findings += _too_wide(index, rule)
-        rows.append(_row(index, rule, pattern))
+        tags = ", ".join(map(_quote, rule.ask))
+        rows.append(
+            f"    # {origin(index, rule)}\n"
+            f'    {{"pattern": {_quote(pattern, "r")}, "tags": [{tags}]}},\n'
+        )
     findings += _too_wide_together(fleet, today)
     body = "EXTRA_BUILDCHROOT_TAGS = [\n" + "".join(rows) + "]\n"
     return Exported(header(fleet, "copr", digest) + body, tuple(findings))
@@ -180,22 +184,10 @@ def _add_directory(pattern: str) -> str:
     return "/".join([owner, project, *more])
 
 
-def _row(index: int, rule: PowerfulRule, pattern: str) -> str:
-    tags = ", ".join(map(_quote, rule.ask))
-    return (
-        f"    # {origin(index, rule)}\n"
-        f'    {{"pattern": {_quoted_pattern(pattern)}, "tags": [{tags}]}},\n'
-    )
-
-
-def _quote(text: str) -> str:
-    plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
-    return f'"{text}"' if plain else ascii(text)
-
-
-def _quoted_pattern(pattern: str) -> str:
-    plain = pattern.isascii() and pattern.isprintable() and '"' not in pattern
-    return f'r"{pattern}"' if plain else ascii(pattern)
+def _quote(text: str, mark: str = "") -> str:
+    """Return a text as a Python literal, with the mark `r` of a raw text if possible."""
+    plain = text.isascii() and text.isprintable() and '"' not in text
+    return f'{mark}"{text}"' if plain and (mark or "\\" not in text) else ascii(text)
 
 
 def _too_wide(index: int, rule: PowerfulRule) -> Iterator[Finding]:
@@ -348,9 +340,7 @@ def _places(fleet: Fleet, names: _Names) -> list[list[str]]:
         raise CannotExpress(f"no Debusine queue has the scope {', '.join(names.scopes)}")
     if names.workspaces is None:
         return [[f"task:scope:{scope}"] for scope in names.scopes or ()] or [[]]
-    scopes = names.scopes
-    if scopes is None:
-        scopes = sorted(known)
+    scopes = sorted(known) if names.scopes is None else names.scopes
     if not scopes:
         raise CannotExpress("it names a workspace but no scope, and no queue names a scope")
     return [[f"task:workspace:{s}:{w}"] for s, w in product(scopes, names.workspaces)]
@@ -498,13 +488,13 @@ def rule_of_entry(entry: Mapping[str, Any]) -> QueueRule | None:
     if written.keys() - _SIMPLE - _TAGS.keys() or written.get("task_type") != "Worker":
         return None
     tags = {_TAGS[key]: written[key] for key in written.keys() & _TAGS.keys()}
-    if not all(isinstance(value, list) and all(map(_is_tag, value)) for value in tags.values()):
+    if not all(
+        isinstance(value, list)
+        and all(isinstance(tag, str) and tag and tag.isprintable() for tag in value)
+        for value in tags.values()
+    ):
         return None  # an expression over tags
     return QueueRule(task=str(written.get("task_name", "")), **tags)
-
-
-def _is_tag(value: object) -> bool:
-    return isinstance(value, str) and bool(value) and value.isprintable()
 
 
 def describe_rule_at(

@@ -5,7 +5,7 @@ A request has no name if a part contains a slash, because it could pass for anot
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.schema.rules import SOURCE_CHROOT
@@ -44,7 +44,14 @@ class RecordedNames(NamedTuple):
 
 def names_of(request: "Request") -> tuple[str, ...]:
     """Return the names of a request; empty if a part of the name is unknown."""
-    found = (*_copr_names(request), *_debusine_names(request))
+    found: list[tuple[str, ...]] = []
+    # The package of an uploaded source build is unknown until the build has finished.
+    if request.owner and request.project and (request.package or is_source_build(request)):
+        chroot = request.chroot or SOURCE_CHROOT
+        found.append((request.owner, request.project, chroot, request.package or ""))
+    scope, workspace, source = request.scope, request.workspace, package_of(request)
+    if scope and workspace and source:
+        found += [(scope, workspace, each, source) for each in _architectures(request)]
     return tuple(
         dict.fromkeys("/".join(parts) for parts in found if not any("/" in part for part in parts))
     )
@@ -118,20 +125,6 @@ def tasks_by_name(named: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]
     for name, task in named:
         found[name].add(task)
     return {name: frozenset(found[name]) for name in sorted(found)}
-
-
-def _copr_names(request: "Request") -> Iterator[tuple[str, ...]]:
-    # The package of an uploaded source build is unknown until the build has finished.
-    if request.owner and request.project and (request.package or is_source_build(request)):
-        chroot = request.chroot or SOURCE_CHROOT
-        yield (request.owner, request.project, chroot, request.package or "")
-
-
-def _debusine_names(request: "Request") -> Iterator[tuple[str, ...]]:
-    source = package_of(request)
-    if request.scope and request.workspace and source:
-        for architecture in _architectures(request):
-            yield (request.scope, request.workspace, architecture, source)
 
 
 def _architectures(request: "Request") -> tuple[str, ...]:

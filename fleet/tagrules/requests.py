@@ -103,7 +103,7 @@ class Judge:
     """Whether some worker requires tags that requests provide."""
 
     def __post_init__(self) -> None:
-        """Compile the rules once for all requests."""
+        """Compile the rules once for all requests. Use cached results of earlier judges."""
         # The day decides which rules match, and each key contains the rules.
         about = ("askings", self.with_provided)
         self._known: WeakKeyDictionary[QueueContext, dict[object, TagRequirements]]
@@ -128,9 +128,11 @@ class Judge:
         """
         rules = self._rules_for(request)
         provided, key = self._provided_by(request), self._key(request, rules)
-        known = self._alike.get(context)
-        if known is None:
-            known = self._alike[context] = self._cached_askings(context)
+        if context not in self._alike:
+            cached = self._known.get(context, {})
+            cached = cached if len(cached) < _MAX_CACHED else {}
+            self._alike[context] = self._known[context] = cached
+        known = self._alike[context]
         found = known.get((provided, key))
         if found is None:
             # All else is independent of the provided tags, which often contain the package's name.
@@ -142,13 +144,6 @@ class Judge:
 
     def _provided_by(self, request: "Request") -> tuple[str, ...]:
         return request.provided if self.with_provided else ()
-
-    def _cached_askings(self, context: QueueContext) -> dict[object, TagRequirements]:
-        """Return cached results of earlier judges for this context; empty if too many."""
-        known = self._known.get(context)
-        if known is None or len(known) >= _MAX_CACHED:
-            known = self._known[context] = {}
-        return known
 
     def _rules_for(self, request: "Request") -> "tuple[RuleMatch, ...]":
         return self._allowed.rules_for(request) if self._allowed else ()

@@ -9,7 +9,6 @@ machine with 64 GiB reports a little less.
 """
 
 import re
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -28,7 +27,6 @@ from fleet.schema.model import (
     Fleet,
     MachineSettings,
     Pool,
-    Size,
     TagRule,
     TicketQueue,
     WorldQueue,
@@ -71,14 +69,13 @@ _PLACES = Decimal("0.000001")
 
 def native_architectures(types: Iterable[MachineType]) -> tuple[str, ...]:
     """Return the architectures that all of these machine types run natively, in order."""
-    natives = [_native(each) for each in types]
+    natives = [
+        ("arm64", "armhf")
+        if each.architecture == "arm64" and each.name.startswith(_ARMHF_PREFIXES)
+        else _NATIVE.get(each.architecture, (each.architecture,))
+        for each in types
+    ]
     return tuple(a for a in natives[0] if all(a in each for each in natives)) if natives else ()
-
-
-def _native(machine: MachineType) -> tuple[str, ...]:
-    if machine.architecture == "arm64" and machine.name.startswith(_ARMHF_PREFIXES):
-        return ("arm64", "armhf")
-    return _NATIVE.get(machine.architecture, (machine.architecture,))
 
 
 def names_of(types: Iterable[MachineType]) -> str:
@@ -89,17 +86,21 @@ def names_of(types: Iterable[MachineType]) -> str:
 def figures_of(fleet: Fleet, pool: Pool) -> dict[str, Decimal]:
     """Map numeric tags to the minimums over a pool's machine types, for known figures."""
     types = find_types(fleet, pool)
-    if not types:
-        return {}
     swap = pool.machine.swap if isinstance(pool.machine, MachineSettings) else None
-    cores = min(each.cores for each in types)
-    figures = {"cores": Decimal(cores)} if cores else {}
-    memory, disk = min(each.memory for each in types), min(each.disk for each in types)
-    for name, mebibytes in (("memory", memory), ("disk", disk), ("swap", swap)):
-        if mebibytes:
-            gib = (Decimal(mebibytes) / _MIB_PER_GIB).quantize(_PLACES).normalize()
-            figures[f"{name}_gib"] = gib
-    return figures
+    sizes = [(each.cores, each.memory, each.disk, swap or 0) for each in types]
+    return _name_figures(*map(min, zip(*sizes, strict=True))) if sizes else {}
+
+
+def _name_figures(
+    cores: int, memory: int, disk: int | None, swap: int | None
+) -> dict[str, Decimal]:
+    """Map numeric tags to the known figures of these sizes, which are in MiB."""
+    known = {"memory_gib": memory, "disk_gib": disk, "swap_gib": swap}
+    return ({"cores": Decimal(cores)} if cores else {}) | {
+        name: (Decimal(mebibytes) / _MIB_PER_GIB).quantize(_PLACES).normalize()
+        for name, mebibytes in known.items()
+        if mebibytes
+    }
 
 
 def classes_of(fleet: Fleet, figures: Mapping[str, Decimal]) -> tuple[str, ...]:
@@ -110,7 +111,9 @@ def classes_of(fleet: Fleet, figures: Mapping[str, Decimal]) -> tuple[str, ...]:
             for name, size in fleet.sizes.items()
             if all(
                 figures.get(figure, Decimal(-1)) >= least * (1 - TOLERANCE)
-                for figure, least in _minimum_figures(size)
+                for figure, least in _name_figures(
+                    size.cores, size.memory, size.disk, size.swap
+                ).items()
             )
         )
     )
@@ -119,13 +122,6 @@ def classes_of(fleet: Fleet, figures: Mapping[str, Decimal]) -> tuple[str, ...]:
 def is_about(number: Decimal, nominal: Decimal) -> bool:
     """Return whether two values of a figure are equal within the tolerance."""
     return abs(number - nominal) <= TOLERANCE * max(number, nominal)
-
-
-def _minimum_figures(size: Size) -> Iterator[tuple[str, Decimal]]:
-    yield "cores", Decimal(size.cores)
-    for name, mebibytes in (("memory", size.memory), ("disk", size.disk), ("swap", size.swap)):
-        if mebibytes is not None:
-            yield f"{name}_gib", Decimal(mebibytes) / _MIB_PER_GIB
 
 
 def newest_first(
@@ -405,30 +401,22 @@ def known_tags(fleet: Fleet) -> tuple[str, ...]:
 def pools_providing(fleet: Fleet) -> dict[str, tuple[str, ...]]:
     """Map each known tag (a final `*` is a wildcard) to the pools that provide it."""
     known = known_tags(fleet)
-    provided = {
-        name: _Provided(each.tag for each in pool_sources(fleet, name, ()))
-        for name in (sorted(fleet.pools) if known else ())
-    }
+    by_tag: defaultdict[str, set[str]] = defaultdict(set)
+    by_name: defaultdict[str, set[str]] = defaultdict(set)
+    for pool in fleet.pools if known else ():
+        for each in pool_sources(fleet, pool, ()):
+            by_tag[each.tag].add(pool)
+            by_name[tag_name(each.tag)].add(pool)
     return {
-        tag: tuple(name for name, tags in provided.items() if tags.has_any_of(tag))
-        for tag in known
+        name: tuple(
+            sorted(
+                {p for tag in by_tag if tag.startswith(name[:-1]) for p in by_tag[tag]}
+                if name.endswith("*")
+                else by_name[name]
+            )
+        )
+        for name in known
     }
-
-
-class _Provided:
-    """The tags that one pool provides, indexed for many look-ups."""
-
-    def __init__(self, tags: Iterable[str]) -> None:
-        self._sorted = sorted({*tags})
-        self._names = frozenset(map(tag_name, self._sorted))
-
-    def has_any_of(self, name: str) -> bool:
-        """Return whether the pool provides a tag of this name. A final `*` is a wildcard."""
-        if name in self._names or not name.endswith("*"):
-            return name in self._names
-        begin = name.removesuffix("*")
-        at = bisect_left(self._sorted, begin)
-        return at < len(self._sorted) and self._sorted[at].startswith(begin)
 
 
 def is_workspace_tag(tag: str) -> bool:
@@ -450,14 +438,14 @@ def _tag_claims(
     rule = fleet.tags.get(tag, _NO_RULE)
     pools = [fleet.pools[name] for name in providing if serves_queue(fleet.pools[name], queue)]
     recorded = isinstance(fleet.queues[queue], WorldQueue)
-    claims: list[tuple[Claim, Path]] = [("tag", ("tags", tag))]
-    if rule.asked_by is not None:
-        claims.append(("asked_by", ("tags", tag, "asked_by")))
-    if rule.exclusive:
-        claims.append(("exclusive", ("tags", tag, "exclusive")))
-    if limits_of(rule):
-        claims.append(("limits", ("tags", tag, "limits")))
-    for claim, path in claims:
+    claims: dict[Claim, bool] = {
+        "tag": True,
+        "asked_by": rule.asked_by is not None,
+        "exclusive": rule.exclusive,
+        "limits": bool(limits_of(rule)),
+    }
+    for claim in (each for each, is_made in claims.items() if is_made):
+        path = ("tags", tag) if claim == "tag" else ("tags", tag, claim)
         by, because = _judge(fleet, tag, claim, queue, pools)
         yield Enforcement(tag, claim, queue, by, because, path, recorded)
 

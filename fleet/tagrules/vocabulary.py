@@ -90,29 +90,20 @@ class Vocabulary:
 
     def names_of(self, tag: str) -> tuple[str, ...]:
         """Return the names under `tags` that apply to a tag, the most specific name first."""
-        found = self._get_cache.get(tag)
-        if found is None:
-            found = self._get_cache[tag] = self._find_names(tag)
-        return found
+        if tag not in self._names_by_tag:
+            name = tag_name(tag) if tag_name(tag) in self.numeric else tag
+            # A request's tag may be much longer than the longest name under `tags`.
+            longest = min(len(name), max(map(len, self.fleet.tags), default=0))
+            prefixes = (f"{name[:length]}*" for length in range(longest, -1, -1))
+            found = (name, *(prefix for prefix in prefixes if prefix != name))
+            self._names_by_tag[tag] = tuple(each for each in found if each in self.fleet.tags)
+        return self._names_by_tag[tag]
 
     @cached_property
-    def _get_cache(self) -> dict[str, tuple[str, ...]]:
+    def _names_by_tag(self) -> dict[str, tuple[str, ...]]:
         """Return the cache of `names_of`, a map of tag to names."""
         known: dict[str, tuple[str, ...]] = self.fleet.cached("names of tags", (), dict)
         return known if len(known) < _MAX_CACHED else {}
-
-    def _find_names(self, tag: str) -> tuple[str, ...]:
-        name = tag_name(tag) if tag_name(tag) in self.numeric else tag
-        exact = (name,) if name in self.fleet.tags else ()
-        # A request's tag may be much longer than the longest name.
-        longest = min(len(name), self._longest)
-        prefixes = (f"{name[:length]}*" for length in range(longest, -1, -1))
-        return (*exact, *(p for p in prefixes if p != name and p in self.fleet.tags))
-
-    @cached_property
-    def _longest(self) -> int:
-        """Return the length of the longest name under `tags`; 0 without names."""
-        return max(map(len, self.fleet.tags), default=0)
 
     def is_on_demand(self, tag: str) -> bool:
         """Return whether machines with this tag are created only for requests that require it."""

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from fleet.apply.notify import MOST, send_notices
+from fleet.apply.run import MOST, send_notices
 from fleet.model.plan import Plan
 from tests.builders import NOW, a_notice, a_plan
 from tests.builders.stores import new_store

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fleet.apply.run import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.saved_plan import Selection
-from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.model.facts import Base, Unknown, World
 from fleet.model.history import StackOutcome
 from fleet.model.orders import Freeze

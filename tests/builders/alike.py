@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from fleet.model.facts import Demand, Request
-from fleet.queues.debusine.packages import NAMED_PATHS, looks_of
 from fleet.queues.debusine.rows import groups_of
+from fleet.queues.debusine.waiting import NAMED_PATHS, looks_of
 from fleet.schema.model import Fleet
 from fleet.tagrules.allow import AllowList
 from fleet.tagrules.derive import at_path

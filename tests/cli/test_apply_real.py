@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.pulumi_backends import find_cli
+from fleet.engines.pulumi_cli import find_cli
 from tests.builders.sentences import tells
 from tests.ports.engines import skip_without_cli
 from tests.rigs.process import RunFleet

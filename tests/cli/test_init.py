@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from fleet.errors import FileUnreadable
-from fleet.migrate.init import EXAMPLES
-from fleet.migrate.starting import CLOUDS, PAID, QUEUES, SIZES
+from fleet.migrate.init import CLOUDS, EXAMPLES, PAID, QUEUES, SIZES
 from fleet.state.files import create_files
 from fleet.state.history import read_moment
 from tests.builders.recording import made_up

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from fleet.engines.pulumi_backends import open_objects
+from fleet.engines.pulumi_state import open_objects
 from fleet.ports import StackRecord
 from fleet.state.storage import sqlite_url
 from fleet.state.store import Store

@@ -8,8 +8,7 @@ import pytest
 from fleet.clock import SystemClock
 from fleet.clouds.sim.machines import SimCloud
 from fleet.engines.projects import ProviderAccount
-from fleet.engines.pulumi_backends import find_cli
-from fleet.engines.pulumi_cli import CliStack, Home
+from fleet.engines.pulumi_cli import CliStack, Home, find_cli
 from fleet.errors import EngineAbsent
 from fleet.ports import StackRef
 

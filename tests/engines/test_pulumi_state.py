@@ -10,8 +10,8 @@ import pytest
 import zstandard
 
 from fleet.engines.projects import load_project
-from fleet.engines.pulumi_backends import FileObjects
 from fleet.engines.pulumi_state import (
+    FileObjects,
     NotACheckpoint,
     drop_init_errors,
     read_checkpoint,

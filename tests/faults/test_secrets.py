@@ -19,7 +19,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 import zstandard
 
-from fleet.engines.pulumi_backends import find_cli
+from fleet.engines.pulumi_cli import find_cli
 from fleet.model.user_data import read_user_data
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders.sentences import tells

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.queues.debusine.grants import write_grants
+from fleet.queues.debusine.checkup import write_grants
 from tests.live.chroot import Impossible, built, locked
 from tests.live.debusine import DATABASE, Server
 from tests.live.journal import Journal

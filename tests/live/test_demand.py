@@ -7,9 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from fleet.model.facts import Demand, QueueReading
+from fleet.queues.debusine.checkup import GrantDifference, compare, write_grants
 from fleet.queues.debusine.connection import identify, reading
 from fleet.queues.debusine.database import DebusineDatabase
-from fleet.queues.debusine.grants import GrantDifference, compare, write_grants
 from fleet.queues.debusine.rest import DebusineRest, RestSession, Walk
 from fleet.queues.http import Reader
 from fleet.schema.model import DebusineQueue, Fleet

@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleet.migrate.writing import YamlBlock, to_text
+from fleet.migrate.reading import YamlBlock, to_text
 from fleet.schema.nodes import parse
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)

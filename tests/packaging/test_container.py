@@ -14,7 +14,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packaging.utils import canonicalize_name
 
-from fleet.engines.pulumi_backends import VERSION
+from fleet.engines.pulumi_cli import VERSION
 from simulators.hetzner.server import SimulatedHetzner
 from tests.live.chroot import locked, place
 from tests.packaging.test_minimal import HETZNER

@@ -21,7 +21,7 @@ from fleet.clouds.sim.machines import Menu, SimCloud, load
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.engines.projects import ProviderAccount
 from fleet.engines.pulumi import PulumiEngine
-from fleet.engines.pulumi_backends import find_cli
+from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import EngineAbsent
 from fleet.model.facts import Listing, Stack, Unknown, WorkerInputs
 from fleet.ports import Engine, Provider, StackRef

@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.pulumi_backends import (
+from fleet.engines.pulumi_state import (
     Objects,
+    break_dead_locks,
+    drop_locks,
     file_root,
+    find_locks,
     open_objects,
+    read_checkpoint,
     remove_empty_attribute_files,
     shown_address,
 )
-from fleet.engines.pulumi_state import break_dead_locks, drop_locks, find_locks, read_checkpoint
 from fleet.errors import Locked, StoreFailed
 from tests.builders.sentences import tells
 from tests.fakes.aws import CREDENTIALS

@@ -13,8 +13,7 @@ import pytest
 from fleet.clouds.sim.machines import SimCloud
 from fleet.engines.projects import ProviderAccount
 from fleet.engines.pulumi import PulumiEngine
-from fleet.engines.pulumi_backends import Objects, open_objects
-from fleet.engines.pulumi_state import STACKS, find_locks
+from fleet.engines.pulumi_state import STACKS, Objects, find_locks, open_objects
 from fleet.errors import Locked
 from fleet.model.facts import Stack, WorkerInputs
 from fleet.ports import StackRef, StackStep

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pulumi import automation
 
-from fleet.engines.pulumi_backends import find_cli
+from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import StackFailed
 from fleet.model.facts import Base, Stack
 from fleet.ports import StackStep

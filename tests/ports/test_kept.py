@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from fleet.engines.projects import load_project
-from fleet.engines.pulumi_backends import FileObjects
-from fleet.engines.pulumi_state import CheckpointCopy, NotACheckpoint, read_checkpoint, stack_key
+from fleet.engines.pulumi_state import (
+    CheckpointCopy,
+    FileObjects,
+    NotACheckpoint,
+    read_checkpoint,
+    stack_key,
+)
 from fleet.errors import Locked
 from tests.builders import some_inputs
 

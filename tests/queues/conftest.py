@@ -10,8 +10,8 @@ from psycopg.types.json import Jsonb
 
 from fleet.model.facts import Demand, Unknown, Worker
 from fleet.planner.durations import Made
+from fleet.queues.debusine.checkup import write_grants
 from fleet.queues.debusine.database import DebusineDatabase
-from fleet.queues.debusine.grants import write_grants
 from fleet.schema.model import DebusineQueue, Fleet
 from tests.builders import a_fleet
 from tests.rigs import postgres

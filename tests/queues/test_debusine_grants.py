@@ -3,9 +3,9 @@
 import psycopg
 import pytest
 
+from fleet.queues.debusine.checkup import GrantDifference, compare, write_grants
 from fleet.queues.debusine.connection import reading
-from fleet.queues.debusine.grants import GrantDifference, compare, write_grants
-from fleet.queues.debusine.pools import launching_pools, list_by_sql
+from fleet.queues.debusine.database import launching_pools, list_by_sql
 from tests.builders import a_fleet
 from tests.queues.conftest import READER, Debusine
 from tests.rigs.debusine_tables import RequestRow

@@ -11,7 +11,7 @@ import pytest
 from fleet.errors import SourceUnreachable
 from fleet.migrate.from_debusine import import_debusine
 from fleet.migrate.reading import LIMIT
-from fleet.queues.debusine.pools import list_by_command, list_by_sql
+from fleet.queues.debusine.database import list_by_command, list_by_sql
 from fleet.schema.model import DebusineQueue, Pool
 from fleet.tagrules.debusine import WorkerRow
 from tests.builders.sentences import tells

@@ -9,8 +9,7 @@ import pulumi_hcloud
 import pytest
 from pulumi import automation
 
-from fleet.engines.pulumi_backends import find_cli
-from fleet.engines.pulumi_cli import Home
+from fleet.engines.pulumi_cli import Home, find_cli
 from fleet.errors import EngineAbsent
 from simulators.hetzner.server import SimulatedHetzner
 

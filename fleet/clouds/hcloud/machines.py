@@ -98,11 +98,6 @@ def endpoint() -> str:
     return os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
 
 
-def authorized(token: str) -> dict[str, str]:
-    """Return the HTTP header with the token."""
-    return {"Authorization": f"Bearer {token}"}
-
-
 class HcloudApi:
     """The API of one Hetzner Cloud project."""
 
@@ -111,19 +106,21 @@ class HcloudApi:
         token: str,
         *,
         base_url: str | None = None,
+        now: Callable[[], datetime] = utc_now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.base = base_url or endpoint()
-        self._headers = authorized(token)
+        self._base = base_url or endpoint()
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._now = now
         self._clock = clock
 
     @contextmanager
-    def reading(self) -> "Iterator[Reading]":
+    def _reading(self) -> "Iterator[Reading]":
         """Yield a reader that has one connection and one time limit."""
         # Import late: the client is slow to load, and most commands do not need it.
         from fleet.queues.http import Reader
 
-        with Reader(self.base, clock=self._clock) as reader:
+        with Reader(self._base, clock=self._clock) as reader:
             yield Reading(reader, self._headers)
 
 
@@ -289,25 +286,14 @@ EXPIRES = "expires"
 """Label with the expiry time of a server. It is not part of the machine's inputs."""
 
 
-class HcloudMachines:
+class HcloudMachines(HcloudApi):
     """The servers of one project. Implements Provider and MachineApi."""
-
-    def __init__(
-        self,
-        token: str,
-        *,
-        base_url: str | None = None,
-        now: Callable[[], datetime] = utc_now,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._api = HcloudApi(token, base_url=base_url, clock=clock)
-        self._now = now
 
     def list(self, fleet: str) -> Listing | Unknown:
         """Return the machines with exactly this value of label `fleet`; Unknown after an error."""
         read_at = self._now()
         try:
-            with self._api.reading() as reading:
+            with self._reading() as reading:
                 servers = _servers(reading, "fleet", fleet)
             machines = [_machine(server, _pool_of(server)) for server in servers]
         except SourceUnreachable as error:
@@ -323,7 +309,7 @@ class HcloudMachines:
         """Write the expiry time of servers into a label. Skip servers that do not exist."""
         noted = {EXPIRES: label_time(until)}
         failed: list[SourceUnreachable] = []
-        with self._api.reading() as reading:
+        with self._reading() as reading:
             for machine in sorted(machines):
                 try:
                     _set_labels(reading, machine, noted)
@@ -336,20 +322,20 @@ class HcloudMachines:
 
     def delete(self, machine_id: str) -> None:
         """Delete a server; do nothing if it does not exist."""
-        with self._api.reading() as reading:
+        with self._reading() as reading:
             reading.change("DELETE", f"/servers/{machine_id}", None)
 
     def find(self, key: str, value: str) -> tuple[FoundMachine, ...]:
         """Return the servers on which the label with this key is exactly this value."""
         if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
             return ()  # not valid as a label
-        with self._api.reading() as reading:
+        with self._reading() as reading:
             return tuple(map(_read_found, _servers(reading, key, value)))
 
     def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
         """Add a worker's labels to a server; raises SourceUnreachable if it does not exist."""
         labels = {**inputs.labels, _ARCHITECTURE: inputs.architecture}
-        with self._api.reading() as reading:
+        with self._reading() as reading:
             if not _set_labels(reading, machine_id, labels):
                 raise SourceUnreachable(f"{inputs.name}: there is no server {machine_id} any more")
 
@@ -468,11 +454,8 @@ class _Parts(PagedReply):
     placement_groups: tuple[_SharedReply, ...] = ()
 
 
-class HcloudShared:
+class HcloudShared(HcloudApi):
     """The shared resources of one project: networks, firewalls, ssh keys, placement groups."""
-
-    def __init__(self, token: str, *, base_url: str | None = None) -> None:
-        self._api = HcloudApi(token, base_url=base_url)
 
     def list(self, fleet: str) -> Mapping[str, str] | Unknown:
         """Map KIND/NAME to the id of each resource with exactly this value as label `fleet`.
@@ -485,7 +468,7 @@ class HcloudShared:
             return Unknown.of(error)
 
     def _ids(self, fleet: str) -> Iterator[tuple[str, str]]:
-        with self._api.reading() as reading:
+        with self._reading() as reading:
             for kind in _KINDS:
                 asked = {"label_selector": f"fleet=={fleet}"}
                 pages = reading.pages(f"/{kind}s", asked, _Parts)
@@ -542,16 +525,16 @@ class _TypesPage(PagedReply):
     server_types: tuple[_PricedType, ...]
 
 
-class HcloudPrices:
+class HcloudPrices(HcloudApi):
     """The reader of prices of Hetzner Cloud at one location."""
 
     def __init__(self, provider: HcloudProvider, token: str) -> None:
+        super().__init__(token)
         self.location = provider.location
-        self._api = HcloudApi(token)
 
     def read(self, now: datetime) -> PriceList:
         """Return the current net prices; raises SourceUnreachable if prices are invalid."""
-        with self._api.reading() as reading:
+        with self._reading() as reading:
             pricing = reading.get("/pricing", {}, _PricingPage).pricing
             pages = list(reading.pages("/server_types", {}, _TypesPage))
         types = [each for page in pages for each in page.server_types]
@@ -569,9 +552,7 @@ class HcloudPrices:
             )
         except (ArithmeticError, ValueError) as error:
             said = str(error).splitlines()[-1].strip()
-            raise SourceUnreachable(
-                f"{self._api.base} returned impossible prices: {said}"
-            ) from error
+            raise SourceUnreachable(f"{self._base} returned impossible prices: {said}") from error
 
 
 def _quote(sold: _PricedType, location: str) -> Quote | None:

@@ -11,7 +11,6 @@ import fcntl
 import os
 import re
 import shutil
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -243,7 +242,7 @@ class OwnInterface:
         return self._data.get(name, {})
 
 
-class ResallocInterface:
+class ResallocInterface(OwnInterface):
     """The interface of commands for Resalloc, with its RESALLOC_… variables."""
 
     def __init__(
@@ -261,34 +260,23 @@ class ResallocInterface:
         theirs, even without a record. `ignores_exit` ignores the exit status of a `list` that
         prints nothing.
         """
-        self._memory = memory
-        self._counters = counters
+        super().__init__(memory, counters)
         self._is_at_it = is_at_it
         self._fleet, self._pools = whose
         self._ignores_exit = ignores_exit
-        self._known: Mapping[str, Memo] | None = None
-        # Machines are created concurrently, so no thread may use a cache from before its change.
-        self._turn = threading.Lock()
 
     def begin(self, inputs: WorkerInputs, now: datetime) -> None:
         """Record a machine before its creation, since Resalloc's commands store no labels."""
         self._memory.begin(inputs, self._counters, now)
-        self._clear_cache()
 
     def made(self, name: str, said: str) -> str:
         """Record the output of `new`, and return the machine's name, which is also its id."""
         self._memory.note(name, said)
-        self._clear_cache()
         return name
-
-    def forget(self, name: str) -> None:
-        """Remove the record of a machine that was deleted or never created."""
-        self._memory.forget(name)
-        self._clear_cache()
 
     def told(self, name: str) -> Mapping[str, str]:
         """Return the additional environment variables of commands for a machine."""
-        memo = self._memos().get(name)
+        memo = self._memory.own().get(name)
         told = {"RESALLOC_NAME": name} if name else {}
         if memo is None:
             pool = self._pool_of(name)
@@ -312,7 +300,7 @@ class ResallocInterface:
 
         The values for "none" are those in command_env and CleanUnknownWorker of Resalloc 4.
         """
-        pools = {memo.pool for memo in self._memos().values()} | set(self._pools)
+        pools = {memo.pool for memo in self._memory.own().values()} | set(self._pools)
         none = {"RESALLOC_ID": "0", "RESALLOC_NAME": "None", "RESALLOC_ID_IN_POOL": "None"}
         return [{**none, "RESALLOC_POOL_ID": pool} for pool in sorted(pools)]
 
@@ -323,19 +311,18 @@ class ResallocInterface:
         is recorded, unless its `delete` runs (`going`) or has succeeded.
         """
         prints, complains = failure.prints or (True, True)
-        made = {name for name, memo in self._memos().items() if memo.said is not None}
+        made = {name for name, memo in self._memory.own().items() if memo.said is not None}
         if prints or made - self._memory.deleting().keys() - set(going):
             return False
         return self._ignores_exit or (not complains and self._memory.has_listed())
 
     def parse(self, said: str) -> list[ListedMachine]:
         """Return the machines named in the output of `list`, without machines of other owners."""
-        self._clear_cache()
         names = sorted(set(said.split()))
         odd = next((name for name in names if not NAME.fullmatch(name)), None)
         if odd is not None:
             raise ValueError(f"list printed {odd[:60]!r}, which is not a machine's name")
-        memos = self._memos()
+        memos = self._memory.own()
         known = [
             self._build_recorded_machine(name, memos[name]) for name in names if name in memos
         ]
@@ -352,18 +339,8 @@ class ResallocInterface:
 
     def particulars(self, name: str) -> Mapping[str, str]:
         """Return the output of `new` for a machine, for the client of its ticket."""
-        memo = self._memos().get(name)
+        memo = self._memory.own().get(name)
         return {"data": (memo.said or "").strip()[:MOST_DATA]} if memo else {}
-
-    def _memos(self) -> Mapping[str, Memo]:
-        with self._turn:
-            if self._known is None:
-                self._known = self._memory.own()
-            return self._known
-
-    def _clear_cache(self) -> None:
-        with self._turn:
-            self._known = None
 
     def _pool_of(self, name: str) -> str:
         ours = (each for each in self._pools if is_named_by_fleet(self._fleet, each, name))

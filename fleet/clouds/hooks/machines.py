@@ -88,17 +88,14 @@ class HookMachines:
         self._known: dict[str, Machine] = {}
         self._strangers: tuple[str, ...] = ()
         """Machines of other fleets in the latest list that have names of our form."""
-        self._livechecks = Livechecks(
-            FileMemory(around.state / "livechecks.json"),
-            self._works if around.looks else None,
-            every=hooks.livecheck_every,
-            at_once=hooks.at_once,
-        )
-        self._unlisted = Livechecks(
-            FileMemory(around.state / "livechecks-unlisted.json"),
-            self._works if around.looks else None,
-            every=hooks.livecheck_every,
-            at_once=hooks.at_once,
+        self._livechecks, self._unlisted = (
+            Livechecks(
+                FileMemory(around.state / f"{name}.json"),
+                self._works if around.looks else None,
+                every=hooks.livecheck_every,
+                at_once=hooks.at_once,
+            )
+            for name in ("livechecks", "livechecks-unlisted")
         )
         self._doubted: frozenset[str] = frozenset()
         self.at_once = hooks.at_once
@@ -175,12 +172,11 @@ class HookMachines:
             return
         with noting(machine.name):
             failed = self._memory.undeleted().get(machine.name)
+            accepted = self._memory.deleting().get(machine.name)
         # A user's deletion ignores the pause after a failure; only `apply` and `serve` obey it.
         waits = self._context.looks and failed and failed.at <= self._clock.now() < failed.again
         if waits:
             raise SourceUnreachable(f"{machine.name}: {failed}")
-        with noting(machine.name):
-            accepted = self._memory.deleting().get(machine.name)
         now = self._clock.now()
         if self._context.looks and accepted and accepted.at <= now < accepted.again(self._limit):
             raise DeletionPending(f"{machine.name}: deleting since {accepted.since:%F %H:%M}Z")
@@ -388,7 +384,11 @@ class HookMachines:
             return run(
                 Invocation(
                     what=hook,
-                    command=[_fill_placeholders(part, told) for part in command]
+                    # In one pass, so that inserted values stay unchanged.
+                    command=[
+                        re.sub(r"\{(\w+)\}", lambda found: told.get(found[1], found[0]), part)
+                        for part in command
+                    ]
                     if fills
                     else command,
                     folder=self._context.folder,
@@ -497,11 +497,6 @@ class HookMachines:
                     f"{name}: `new` of an earlier run still runs; the next apply checks its result"
                 ) from error
             yield lock
-
-
-def _fill_placeholders(part: str, told: Mapping[str, str]) -> str:
-    """Replace placeholders in an argument, in one pass, so that inserted values stay unchanged."""
-    return re.sub(r"\{(\w+)\}", lambda found: told.get(found[1], found[0]), part)
 
 
 def _machine_fields(machine: Machine) -> dict[str, str]:

@@ -103,6 +103,8 @@ class HookMemory:
     def __init__(self, path: Path, provider: str) -> None:
         self._path = path
         self._provider = provider
+        self._cached: tuple[object, _Memos] | None = None
+        """The version of the file, and its records. Each change replaces the file."""
 
     def own(self) -> Mapping[str, Memo]:
         """Map machine names to the records of this provider's machines."""
@@ -200,12 +202,24 @@ class HookMemory:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            memos = self._read()
+            memos = self._parse()
             yield memos
+            self._cached = None
             text = memos.model_dump_json(indent=1) + "\n"
             replace_file(self._path, text.encode(), mode=0o600)
 
     def _read(self) -> _Memos:
+        """Return the records; parse the file only if it has changed."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return _Memos()
+        version, cached = (found.st_ino, found.st_mtime_ns, found.st_size), self._cached
+        if cached is None or cached[0] != version:
+            cached = self._cached = version, self._parse()
+        return cached[1]
+
+    def _parse(self) -> _Memos:
         try:
             return _Memos.model_validate_json(self._path.read_bytes())
         except FileNotFoundError:

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 
 _MAX_FILE_BYTES = 200 * 1000 * 1000
+_FAULTS = {
+    "error": "server_error: something went wrong",
+    "quota": "resource_limit_exceeded: quota reached",
+    "out-of-stock": "resource_unavailable: {}",
+}
 
 
 class Menu(Value):
@@ -332,12 +337,8 @@ class SimCloud:
             problem = f"{self.path} has no menu; run `fleet apply`, which writes it"
         elif same:
             problem = f"uniqueness_error: the name {inputs.name!r} is already used"
-        elif menu.create == "error":
-            problem = "server_error: something went wrong (faults.create is error)"
-        elif menu.create == "quota":
-            problem = "resource_limit_exceeded: quota reached (faults.create is quota)"
-        elif menu.create == "out-of-stock":
-            problem = f"resource_unavailable: {kind} (faults.create is out-of-stock)"
+        elif menu.create:
+            problem = f"{_FAULTS[menu.create].format(kind)} (faults.create is {menu.create})"
         elif kind not in menu.types:
             problem = f"invalid_input: type {kind!r} is not sold; " + ", ".join(menu.types)
         elif (stock := menu.types[kind]) is not None and made >= stock:

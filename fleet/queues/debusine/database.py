@@ -5,10 +5,16 @@ workers fail independently.
 
 A worker with a request is busy, even if it has not started the request. The status page of the
 server calls such a worker idle.
+
+The list of the server's own worker pools, by its admin command or over SQL, is in the format of
+`debusine-admin worker_pool list --yaml`. SQL adds architectures, tags, and the scopes that may use
+a pool. SQL never reads db_asset, which has the names of provider accounts but also their
+credentials.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,21 +26,23 @@ from fleet.model.facts import Demand, QueueReading, Request, Unknown, Work, Work
 from fleet.model.values import first_mistake, moment_or_none
 from fleet.planner.durations import Made, by_type
 from fleet.queues.debusine import changes
-from fleet.queues.debusine.connection import explained, identify, reading
-from fleet.queues.debusine.packages import (
+from fleet.queues.debusine.connection import ask_command, explained, identify, reading
+from fleet.queues.debusine.rows import groups_of, keep, package_of
+from fleet.queues.debusine.waiting import (
     NAMED_PATHS,
     Seconds,
+    check_scopes,
+    data_at,
     looks_of,
+    read_environments,
+    read_groups,
     read_packages,
     read_runs,
     read_seconds,
     running_packages,
 )
-from fleet.queues.debusine.pools import launching_pools
-from fleet.queues.debusine.rows import groups_of, keep, package_of
-from fleet.queues.debusine.waiting import check_scopes, data_at, read_environments, read_groups
 from fleet.schema.model import DebusineQueue, Fleet
-from fleet.tagrules.debusine import WorkerRow
+from fleet.tagrules.debusine import WorkerRow, tags_in
 from fleet.tagrules.names import names_of
 
 if TYPE_CHECKING:
@@ -105,7 +113,11 @@ class DatabaseWorker:
 def read_rows(connection: "Connection") -> tuple[DatabaseWorker, ...]:
     """Return all workers that run outside the server, sorted by name."""
     return tuple(
-        DatabaseWorker(*values[:6], *map(_mapping, values[6:8]), *values[8:])
+        DatabaseWorker(
+            *values[:6],
+            *(each if isinstance(each, dict) else {} for each in values[6:8]),
+            *values[8:],
+        )
         for values in connection.execute(_WORKERS)
     )
 
@@ -217,10 +229,6 @@ def _work(row: tuple[Any, ...] | None, seconds: Seconds) -> tuple[str, Work] | N
     )
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 _Read = TypeVar("_Read")
 
 
@@ -288,26 +296,100 @@ class DebusineDatabase:
 
 
 def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") -> _Read | Unknown:
-    """Return the result, or Unknown with the reason. The connection stays usable."""
+    """Return the result, or Unknown with the reason. The connection stays usable.
+
+    If the connection is broken, raise the error.
+    """
+    import psycopg
+
     try:
-        with _savepoint(connection):
+        with connection.transaction():
             return read(connection)
     except SourceUnreachable as error:
         return Unknown.of(error)
+    except psycopg.Error as error:
+        if connection.broken:
+            raise
+        return Unknown.of(explained(error))
     except ValidationError as error:
         wrong = first_mistake(error, "a row")
         return Unknown(unknown=f"unexpected data in the database: {wrong}")
 
 
-@contextmanager
-def _savepoint(connection: "Connection") -> Iterator[None]:
-    """Roll back to a savepoint after an error. If the connection is broken, raise the error."""
-    import psycopg
+LIST = ("worker_pool", "list", "--yaml")
+_MOST_POOLS = 5000
+_POOLS = """\
+SELECT p.name, p.enabled, p.limits, p.specifications, p.provider_account_id, p.architectures,
+       p.static_metadata,
+       (SELECT w.dynamic_metadata FROM db_worker w
+         WHERE w.worker_pool_id = p.id AND w.dynamic_metadata ? 'provided_tags'
+         ORDER BY w.connected_at DESC NULLS LAST, w.id DESC LIMIT 1),
+       ARRAY(SELECT s.name FROM db_scope s
+              WHERE p.instance_wide OR EXISTS (SELECT FROM db_scopeworkerpool l
+                     WHERE l.scope_id = s.id AND l.worker_pool_id = p.id)
+              ORDER BY s.name COLLATE "C")
+  FROM db_workerpool p ORDER BY p.name COLLATE "C" LIMIT %s"""
+_LAUNCHING = """\
+SELECT p.name FROM db_workerpool p
+ WHERE p.enabled AND (p.instance_wide OR EXISTS (
+       SELECT FROM db_scopeworkerpool l WHERE l.worker_pool_id = p.id))
+ ORDER BY p.name COLLATE "C"
+"""
 
-    try:
-        with connection.transaction():
-            yield
-    except psycopg.Error as error:
-        if connection.broken:
-            raise
-        raise explained(error) from None
+
+def list_by_command(admin: Sequence[str], *, limit: int, seconds: float = 60) -> bytes:
+    """Return the output of the server's admin command; raises SourceUnreachable."""
+    command = [*admin, *LIST]
+    content = ask_command(command, seconds=seconds, limit=limit)
+    if not content.strip():
+        raise SourceUnreachable(f"{shlex.join(command)} printed nothing; expected a list")
+    return content
+
+
+def list_by_sql(dsn: str, *, limit: int) -> bytes:
+    """Return the worker pools in a server's database as YAML, by reading only."""
+    with reading(dsn) as connection:
+        rows = connection.execute(_POOLS, (_MOST_POOLS + 1,)).fetchall()
+    if len(rows) > _MOST_POOLS:
+        raise SourceUnreachable(f"the database has more than {_MOST_POOLS} worker pools")
+    # JSON is also YAML; each pool has one line, so that line numbers are useful.
+    listing = (
+        b"".join(b"- " + json.dumps(_entry(*row)).encode() + b"\n" for row in rows) or b"[]\n"
+    )
+    if len(listing) > limit:
+        raise SourceUnreachable(f"the worker pools take more than {limit} bytes to list")
+    return listing
+
+
+def launching_pools(connection: "Connection") -> tuple[str, ...]:
+    """Return the pools for which the server itself launches machines, sorted.
+
+    These pools are enabled, and are open to all scopes or linked to a scope.
+    """
+    return tuple(name for (name,) in connection.execute(_LAUNCHING).fetchall())
+
+
+def _entry(  # noqa: PLR0913, PLR0917 - the columns of one statement
+    name: str,
+    enabled: bool,  # noqa: FBT001 - the columns of one statement
+    limits: object,
+    specifications: object,
+    account: int,
+    architectures: object,
+    written: object,
+    reported: object,
+    scopes: list[str],
+) -> dict[str, object]:
+    kind = specifications.get("provider_type") if isinstance(specifications, dict) else None
+    return {
+        "name": name,
+        "enabled": enabled,
+        "limits": limits,
+        "specifications": specifications,
+        "provider_account": f"{kind}-{account}",
+        "architectures": architectures,
+        "provided_tags": tags_in(written, "provided_tags"),
+        "required_tags": tags_in(written, "required_tags"),
+        "reported_tags": tags_in(reported, "provided_tags"),
+        "scopes": scopes,
+    }

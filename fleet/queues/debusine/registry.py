@@ -82,18 +82,14 @@ def _run(
     function: Callable[..., Any],
     arguments: Mapping[str, Any],
 ) -> Any:  # noqa: ANN401 - JSON
-    with connection.transaction():
-        connection.execute(b"SET LOCAL statement_timeout = '30s'")
-        return function(_executing(connection), **arguments)
-
-
-def _executing(connection: "psycopg.Connection[tuple[Any, ...]]") -> changes.Execute:
     def execute(statement: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
         # The text is a constant of `changes`; only values of placeholders vary.
         cursor = connection.execute(statement.encode(), values)
         return cursor.fetchall() if cursor.description else ()
 
-    return execute
+    with connection.transaction():
+        connection.execute(b"SET LOCAL statement_timeout = '30s'")
+        return function(execute, **arguments)
 
 
 def _error_of(kind: str, because: str) -> FleetError:

@@ -15,13 +15,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, QueueReading, QueueSample, Unknown
 from fleet.model.values import MOST, Count
-from fleet.queues.debusine.rows import ListedRow, ListPage, WorkRequestRow
+from fleet.queues.debusine.rows import (
+    ListedRow,
+    ListPage,
+    WorkRequestRow,
+    list_environments,
+    order,
+)
 from fleet.queues.http import QueueReply, Reader, ReadLimits, Reply, TooSlow
 from fleet.schema.model import DebusineQueue
 
@@ -66,15 +72,15 @@ class DebusineRest:
         except SourceUnreachable as error:
             return QueueReading(demand=Unknown.of(error), workers=None)
         read = [row for row in rows if isinstance(row, WorkRequestRow)]
-        waiting = sorted((row for row in read if row.worker is None), key=_order)
+        waiting = (row.to_request(self._paths) for row in read if row.worker is None)
         return QueueReading(
             demand=Demand(
                 read_at=now,
-                requests=tuple(row.to_request(self._paths) for row in waiting),
+                requests=tuple(sorted(waiting, key=order)),
                 stored=True,
                 estimate=sample is not None,
                 sample=sample,
-                environments=_environments(read),
+                environments=list_environments(row.environment() for row in read),
             ),
             workers=None,
             clock_ahead=reader.clock_ahead,
@@ -186,24 +192,6 @@ def _sample(
         longest=listed,
         unreadable={str(row.id): row.is_unreadable_because for row in unreadable},
     )
-
-
-def _environments(rows: Sequence[WorkRequestRow]) -> dict[str, dict[str, str]]:
-    """Map ids to environments that the server has looked up. Omit ids with contradictory data."""
-    found: dict[str, dict[str, str]] = {}
-    differing = set()
-    for number, record in filter(None, (row.environment() for row in rows)):
-        if found.setdefault(number, record) != record:
-            differing.add(number)
-    return {number: record for number, record in found.items() if number not in differing}
-
-
-_LAST = datetime.max.replace(tzinfo=UTC)
-
-
-def _order(row: WorkRequestRow) -> tuple[int, datetime, int]:
-    """Return the sort key of Debusine's scheduler: highest priority first, then oldest."""
-    return (-row.priority, row.created_at or _LAST, row.id)
 
 
 OLDEST = "cj0x"

@@ -5,6 +5,7 @@ values and lists of plain values.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -199,6 +200,25 @@ def environment_of(data: dict[str, Any]) -> tuple[str, dict[str, str]] | None:
         for name, value in kept.items()
         if isinstance(value, str) and 0 < len(value) <= _VALUE_LENGTH
     }
+
+
+def list_environments(
+    found: Iterable[tuple[str, dict[str, str]] | None],
+) -> dict[str, dict[str, str]]:
+    """Map ids to environments that the server has looked up. Omit ids with contradictory data."""
+    records: dict[str, list[dict[str, str]]] = {}
+    for number, record in filter(None, found):
+        if record not in records.setdefault(number, []):
+            records[number].append(record)
+    return {number: alike[0] for number, alike in records.items() if len(alike) == 1}
+
+
+_LAST = datetime.max.replace(tzinfo=UTC)
+
+
+def order(request: Request) -> tuple[int, datetime, int]:
+    """Return the sort key of Debusine's scheduler: highest priority first, then oldest."""
+    return (-request.priority, request.pending_since or _LAST, int(request.id))
 
 
 def keep(found: Mapping[str, object]) -> dict[str, Any]:
