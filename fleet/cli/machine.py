@@ -212,6 +212,8 @@ def _reasons_to_keep(world: World, pool_plan: PoolPlan, unit: Unit) -> Iterator[
     inventory = pool_plan.inventory
     if unit.machine is None and unit.state in _UNSURE_ADVICE:
         yield _UNSURE_ADVICE[unit.state].format(name=unit.name)
+    if unit.state is UnitState.STATIC:
+        yield lives.STATIC
     if unit.held:
         yield f"held {unit.held.said} (`fleet hold {unit.name} --end` ends that)"
     yield from (*_unknown_parts(inventory), *inventory.blind)

@@ -219,6 +219,7 @@ _PLAIN: dict[UnitState, tuple[Reason, str]] = {
     UnitState.DISCONNECTED: (Reason.DISCONNECTED, lives.NOT_CONNECTED),
     UnitState.UNRECORDED: (Reason.NOT_KNOWN, lives.LISTED_ONLY),
     UnitState.MISSING: (Reason.NOT_KNOWN, lives.RECORDED_ONLY),
+    UnitState.STATIC: (Reason.STATIC, lives.STATIC),
 }
 
 

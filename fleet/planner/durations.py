@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 from fleet.model.facts import Attempt, Request, TaskRuns, Worker, World
 from fleet.model.prices import find_type, types_named
+from fleet.model.values import MOST
 from fleet.planner.units import Unit
 from fleet.schema.model import CoprQueue, DebusineQueue, Duration, Fleet, Pool, WorldQueue
 from fleet.tagrules.allow import BadPattern, compile_pattern
@@ -171,9 +172,13 @@ class Timing:
         return [*self.stated, self.measured, self.cores, self.parallel, *self.fitted, *fields]
 
     def on(self, kind: MachineKind, expected: int | None) -> int | None:
-        """Convert expected seconds on the reference machine to seconds on another machine."""
-        if expected is None:
-            return None
+        """Convert expected seconds on the reference machine to seconds on another machine.
+
+        The result is at most `MOST`, so that a sum with a moment does not overflow.
+        """
+        return None if expected is None else min(MOST, self._convert(kind, expected))
+
+    def _convert(self, kind: MachineKind, expected: int) -> int:
         stated = self._stated_on(kind)
         if stated is not None:
             return -(-expected * stated // self.measured) if self.measured else stated

@@ -147,6 +147,10 @@ def forecast(
     return found
 
 
+_MAX_SECONDS = 10 * 366 * 86_400
+"""Maximum time until a forecast start: the end of later work can be after the last moment."""
+
+
 class _Schedule:
     """The times, in seconds, at which workers are free; each started request delays its worker."""
 
@@ -165,6 +169,8 @@ class _Schedule:
             found.leave(request.key, answers.explain_unseen_worker(name))
         elif name not in self.free:
             found.leave_untimed(request.key)
+        elif self.free[name] > _MAX_SECONDS:
+            found.leave(request.key, answers.TOO_FAR)
         else:
             start = found.starts[request.key] = self.free.pop(name)
             found.workers[request.key] = name
@@ -217,9 +223,10 @@ class _Schedule:
         ]
         first = _first_free(able, self.free)
         known = found.starts.get(request.key)
-        if first is None or (known is not None and known <= max(first[0], after)):
+        start = max(first[0], after) if first else _MAX_SECONDS + 1
+        if first is None or start > _MAX_SECONDS or (known is not None and known <= start):
             return
-        self.free[first[1]] = max(first[0], after)
+        self.free[first[1]] = start
         self.start(found, request, first[1])
         self._add_free(first[1])
         found.not_known.pop(request.key, None)

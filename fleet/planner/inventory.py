@@ -535,7 +535,9 @@ class _Observer:
                 wanted=is_own and (is_silent or each in inputs),
                 recorded=is_own and (is_silent or each in ids),
             )
-            if state is None and machine is not None:
+            if each in registrations.static and state in (None, UnitState.UNRECORDED):
+                state = UnitState.STATIC
+            elif state is None and machine is not None:
                 is_complete = registrations.are_complete
                 state = observed_state(
                     machine, worker, now, has_registry=is_complete, overdue=overdue

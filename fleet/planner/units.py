@@ -69,6 +69,8 @@ class Registrations:
         """Machine to the registries that assign work to it."""
         self.workers: dict[str, tuple[str, Worker]] = {}
         """Machine to (registry, most active worker), without static workers."""
+        self.static = set(static)
+        """Machines that fleet never changes: their worker is static."""
         dynamic = []
         for registry, workers in registries.items():
             for worker in workers:
@@ -77,7 +79,9 @@ class Registrations:
                     self.draining[machine].add(registry)
                 elif worker.state is not WorkerState.DISABLED:
                     self.working[machine].add(registry)
-                if not worker.static and worker.name not in static:
+                if worker.static or worker.name in static:
+                    self.static.add(machine)
+                else:
                     is_asleep = worker.draining and worker.state is WorkerState.IDLE
                     activity = len(_INACTIVE_STATES)
                     if worker.stranded or not is_busy(worker):
@@ -205,7 +209,7 @@ class UnitState(Word):
     MISSING = "missing"  # the stack contains it, but the provider does not list it
     UNFINISHED = "unfinished"  # an apply was killed before it recorded the machine
     UNDELETED = "undeleted"  # an apply was killed before it deleted the machine
-    STATIC = "static"
+    STATIC = "static"  # its worker is static: it is no capacity, and no run changes it
 
 
 DEAF_GRACE = 120

@@ -58,20 +58,29 @@ def to_json(findings: Iterable[Finding]) -> str:
 
 
 def to_gitlab(findings: Iterable[Finding]) -> str:
-    """Return findings as a GitLab code quality report."""
-    issues = [
-        {
-            "description": finding.message + (f" ({finding.hint})" if finding.hint else ""),
-            "check_name": finding.rule,
-            "fingerprint": _fingerprint(finding, earlier),
-            "severity": "major" if finding.severity == "error" else "minor",
-            "location": {
-                "path": _place(finding).file.removeprefix("./"),
-                "lines": {"begin": _place(finding).line},
-            },
-        }
-        for finding, earlier in _number_findings(findings)
-    ]
+    """Return findings as a GitLab code quality report.
+
+    A fingerprint is a hash of rule, file and path, and of the number of equal earlier findings. It
+    does not depend on the line number.
+    """
+    issues, seen = [], Counter[tuple[object, ...]]()
+    for finding in findings:
+        place = _place(finding)
+        kind = (finding.rule, place.file, *finding.path)
+        fingerprint = hashlib.sha256(json.dumps([*kind, seen[kind]]).encode()).hexdigest()[:32]
+        seen[kind] += 1
+        issues.append(
+            {
+                "description": finding.message + (f" ({finding.hint})" if finding.hint else ""),
+                "check_name": finding.rule,
+                "fingerprint": fingerprint,
+                "severity": "major" if finding.severity == "error" else "minor",
+                "location": {
+                    "path": place.file.removeprefix("./"),
+                    "lines": {"begin": place.line},
+                },
+            }
+        )
     return json.dumps(issues, indent=2, ensure_ascii=False)
 
 
@@ -112,25 +121,6 @@ def _flat(text: str) -> str:
 
 def _place(finding: Finding) -> Place:
     return finding.span or Place("fleet.yaml")
-
-
-def _number_findings(findings: Iterable[Finding]) -> Iterable[tuple[Finding, int]]:
-    """Yield each finding with the number of earlier findings with the same rule, file and path."""
-    seen: dict[tuple[object, ...], int] = {}
-    for finding in findings:
-        kind = _identity(finding)
-        yield finding, seen.get(kind, 0)
-        seen[kind] = seen.get(kind, 0) + 1
-
-
-def _identity(finding: Finding) -> tuple[object, ...]:
-    return (finding.rule, _place(finding).file, *finding.path)
-
-
-def _fingerprint(finding: Finding, earlier: int) -> str:
-    """Return a hash of a finding's rule, file and path. It does not depend on the line number."""
-    text = json.dumps([*_identity(finding), earlier])
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 _JUNIT_KINDS = {"failed": "failure", "broken": "error", "skipped": "skipped"}

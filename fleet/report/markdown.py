@@ -76,7 +76,10 @@ def code(text: str) -> str:
         return ""
     fence = "`" * (max((len(run) for run in re.findall(r"`+", text)), default=0) + 1)
     edge = " " if text[0] in "` " or text[-1] in "` " else ""
-    return f"{fence}{edge}{_without_pipes(text)}{edge}{fence}"
+    # Tables are split at pipes before code is parsed, and an escaped pipe breaks after a
+    # backslash. A similar character does not.
+    text = text.replace("|", "\N{DIVIDES}")
+    return f"{fence}{edge}{text}{edge}{fence}"
 
 
 def sentence(text: str) -> str:
@@ -97,7 +100,12 @@ def _blocks(blocks: Iterable[Block], level: int, title: str) -> Iterator[str]:
         match block:
             case Section(title=heading, blocks=parts):
                 body = [*_blocks(parts, level, heading)]
-                if any(map(_is_long, parts)):
+                lengths = [
+                    len(part.texts) if isinstance(part, Items) else len(part.select(Form.FULL)[1])
+                    for part in parts
+                    if isinstance(part, Items | Table)
+                ]
+                if max(lengths, default=0) > _MAX_OPEN_ROWS:
                     yield details(heading, "\n\n".join(body))
                 else:
                     yield from ([f"{'#' * (level + 1)} {sentence(heading)}"] if heading else ())
@@ -126,15 +134,6 @@ def _title(title: Title, level: int) -> Iterator[str]:
     else:
         yield f"{'#' * level} {first}"
     yield from _blocks(title.notes, level, "")
-
-
-def _is_long(block: Block) -> bool:
-    match block:
-        case Items(texts=parts):
-            return len(parts) > _MAX_OPEN_ROWS
-        case Table():
-            return len(block.select(Form.FULL)[1]) > _MAX_OPEN_ROWS
-    return False
 
 
 def _rest(parts: Sequence[object], lead: str) -> list[str]:
@@ -248,9 +247,3 @@ def _word(word: str) -> str:
     if tail and tail.start():
         return code(word[: tail.start()]) + tail.group()
     return code(word)
-
-
-def _without_pipes(text: str) -> str:
-    # Tables are split at pipes before code is parsed, and an escaped pipe breaks after a
-    # backslash. A similar character does not.
-    return text.replace("|", "\N{DIVIDES}")

@@ -6,6 +6,7 @@ next to the drawing, at positions in percent. Unknown values are gaps, never zer
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from fleet.explain.history import SlotGrid
@@ -85,7 +86,7 @@ def stacked(
     sums: list[list[float] | None] = []
     for column in zip(*(values for _, values in rows), strict=True):
         known = [value for value in column if value is not None]
-        sums.append([*_cumulate(known)] if len(known) == len(column) else None)
+        sums.append([*accumulate(known, initial=0.0)] if len(known) == len(column) else None)
     totals = [None if each is None else each[-1] for each in sums]
     top = nice_top(max((total for total in totals if total is not None), default=0), limit)
     areas = []
@@ -127,14 +128,6 @@ def nice_top(most: float, limit: float | None = None) -> float:
         step *= 10
 
 
-def _cumulate(values: Sequence[float]) -> Iterator[float]:
-    total = 0.0
-    yield total
-    for value in values:
-        total += value
-        yield total
-
-
 def _plot(name: str, span: SlotGrid, values: Sequence[float | None], top: float) -> Plot:
     known = [value for value in values if value is not None]
     levels = [0, top / 2, top] if top > 1 or top != int(top) else [0, top]
@@ -156,22 +149,19 @@ def _plot(name: str, span: SlotGrid, values: Sequence[float | None], top: float)
 def _days(span: SlotGrid) -> Iterator[Tick]:
     """Yield a tick per start of a day in UTC. Only the first day and new months show the month.
 
-    A plot of at most two days has ticks for hours instead.
+    A plot of at most two days has at most eight ticks at full hours instead.
     """
-    whole = span.length * span.slots
-    if whole <= timedelta(days=2):
-        # At most eight ticks are at full hours in UTC, every 1, 2, 3 or 6 hours.
-        step = next(each for each in (1, 2, 3, 6) if whole <= timedelta(hours=8 * each))
-        hour = span.start.replace(hour=0, minute=0, second=0, microsecond=0)
-        while (hour := hour + timedelta(hours=step)) < span.start + whole:
-            if hour > span.start:
-                yield Tick(round(100 * ((hour - span.start) / whole), 2), f"{hour:%H:%M}")
-        return
-    day = span.start.replace(hour=0, minute=0, second=0, microsecond=0)
-    while (day := day + timedelta(days=1)) < span.start + whole:
-        percent = round(100 * ((day - span.start) / whole), 2)
-        is_named = day.day == 1 or day - span.start <= timedelta(days=1)
-        yield Tick(percent, f"{day.day} {day:%b}" if is_named else f"{day.day}")
+    whole, step = span.length * span.slots, timedelta(days=1)
+    is_short = whole <= timedelta(days=2)
+    if is_short:
+        step = timedelta(hours=next(n for n in (1, 2, 3, 6) if whole <= timedelta(hours=8 * n)))
+    at = span.start.replace(hour=0, minute=0, second=0, microsecond=0)
+    while (at := at + step) < span.start + whole:
+        if at > span.start:
+            is_named = at.day == 1 or at - span.start <= timedelta(days=1)
+            day = f"{at.day} {at:%b}" if is_named else f"{at.day}"
+            percent = round(100 * ((at - span.start) / whole), 2)
+            yield Tick(percent, f"{at:%H:%M}" if is_short else day)
 
 
 def _gaps(values: Sequence[float | None]) -> Iterator[Gap]:
@@ -183,21 +173,18 @@ def _gaps(values: Sequence[float | None]) -> Iterator[Gap]:
 
 def _runs(flags: Sequence[bool]) -> Iterator[tuple[int, int]]:
     """Yield the start and the exclusive end of each run of true flags."""
-    begin: int | None = None
-    for nth, flag in enumerate([*flags, False]):
-        if flag and begin is None:
-            begin = nth
-        elif not flag and begin is not None:
-            yield begin, nth
-            begin = None
+    for flag, run in groupby(range(len(flags)), flags.__getitem__):
+        if flag:
+            first, *others = run
+            yield first, first + 1 + len(others)
 
 
 def _area(upper: Sequence[float | None], lower: Sequence[float | None], top: float) -> str:
-    parts = []
-    for begin, end in _runs([value is not None for value in upper]):
-        above = _steps(upper, range(begin, end), top)
-        below = _steps(lower, range(end - 1, begin - 1, -1), top)
-        parts.append(f"M{begin} {above}{below}Z")
+    parts = [
+        f"M{begin} {_steps(upper, range(begin, end), top)}"
+        f"{_steps(lower, range(end - 1, begin - 1, -1), top)}Z"
+        for begin, end in _runs([value is not None for value in upper])
+    ]
     return "".join(parts).replace(" V", " ")
 
 

@@ -187,8 +187,15 @@ class _Text:
 _WRITTEN = (str, bool, int, float, list, dict)
 
 
+_MAX_DAYS = 24_855
+"""Maximum duration: `model.values.MOST` seconds, so that sums with moments do not overflow."""
+
+
 def _duration(text: str) -> int:
-    return int(text[:-1]) * _SECONDS[text[-1]]
+    seconds = int(text[:-1]) * _SECONDS[text[-1]]
+    if seconds > _MAX_DAYS * _SECONDS["d"]:
+        raise ValueError(f"expected a duration of at most {_MAX_DAYS}d")
+    return seconds
 
 
 def _percent(text: str) -> int:
@@ -266,7 +273,10 @@ def write_count(count: int, noun: str) -> str:
 
 def read_duration(text: str) -> int | None:
     """Return the seconds of a duration in the syntax of fleet.yaml; None if invalid."""
-    return _duration(text) if re.fullmatch(DURATION_PATTERN, text) else None
+    try:
+        return _duration(text) if re.fullmatch(DURATION_PATTERN, text) else None
+    except ValueError:
+        return None
 
 
 def write_time(moment: datetime) -> str:

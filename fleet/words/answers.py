@@ -19,6 +19,7 @@ _VERBS = {"keep": "stays", "create": "is created", "drain": "drains", "delete": 
 UNTIMED = "the workers that fit have work of unknown duration: no history, no `durations`"
 UNTIMED_WORK = "the end of the work that counts to the limit is unknown"
 ASSUMED = "assumed: 1h for work of unknown duration (no history); set `durations` to correct it"
+TOO_FAR = "the work before it takes more than ten years"
 NONE_FITS = "no existing or planned worker fits"
 NO_REASON = "no reason recorded"
 UNREAD_QUEUE = "its queue could not be read"

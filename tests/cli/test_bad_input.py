@@ -330,6 +330,7 @@ def test_clock_out_of_range_gives_one_line_error(
         ("cadence: 999999999d", "9999999"),
         (f"cadence: {'9' * 5000}d", "9999999"),
         ("history: {keep: 99999999d}", "9999999"),
+        ("history: {keep: 24856d}", "24855d"),
         ("money: {exchange: {USD: {rate: 99999999999999999999, as_of: 2026-11-01}}}", "1e+06"),
         ("guards: {refuse: {delete: {share: 10000000000%}}}", "9999"),
         ("guards: {refuse: {cost_increase: 9999999999 EUR/h}}", "999999999"),
@@ -346,6 +347,17 @@ def test_number_beyond_range_is_one_error_with_the_range(
     assert ran.stdout.count(": error[") == 1
     source = ran.stdout.splitlines().index("   |")
     assert tells(" ".join("".join(ran.stdout.splitlines()[:source]).split()), limit)
+
+
+def test_start_after_centuries_of_work_is_unknown(trial: Trial) -> None:
+    slow = "{provider: desk, machine: {type: ccx33, speed: 1%}, image: trixie, workers: {max: 1}}"
+    trial.write(fleet_yaml(pools={"builders": slow}, more="durations: {any: 24855d}\n"))
+    trial.queue(*({"id": str(number)} for number in range(9)))
+    trial.apply()
+
+    answers = trial.json("explain", "request", "--all")["requests"]
+
+    assert {answer["expected"] for answer in answers[1:]} == {None}
 
 
 @pytest.mark.parametrize("number", [".nan", ".inf", "-.inf", "1.0e999"])

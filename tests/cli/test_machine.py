@@ -218,3 +218,11 @@ def test_held_machine_survives_delete_and_sweep(idle: Trial) -> None:
         idle.do("machine", "delete", "--expired", "--apply")
 
     assert idle.machines() == [ONE]
+
+
+def test_delete_keeps_machine_that_a_static_pool_names(idle: Trial) -> None:
+    idle.write(fleet_yaml(pools={"builders": BUILDERS, "own": f"{{static: [{ONE}]}}"}))
+
+    idle.told("machine", "delete", ONE, "--apply", code=4)
+
+    assert idle.machines() == [ONE, TWO]

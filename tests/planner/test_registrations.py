@@ -26,7 +26,8 @@ IDS = {FIRST: "hcloud-1"}
 def two_queues(**pools: object) -> Fleet:
     """Return a fleet whose pool `builders` serves two queues that know their own workers."""
     queues = {name: {"kind": "world", "path": f"{name}.json"} for name in ("debian", "ubuntu")}
-    return a_fleet(queues=queues, pools={"builders": a_pool()} | pools)
+    given = {"builders": a_pool()} | pools
+    return a_fleet(queues=queues, pools={name: pool for name, pool in given.items() if pool})
 
 
 def registered(debian: tuple[Worker, ...], ubuntu: tuple[Worker, ...] = ()) -> World:
@@ -82,11 +83,22 @@ def test_old_registration_does_not_hide_current_one(*, backwards: bool) -> None:
     assert plan.workers[0].reason is Reason.BUSY
 
 
-def test_static_worker_with_name_of_machine_is_never_changed() -> None:
-    world = registered((a_worker(since=ago(days=1)),))
-    fleet = two_queues(legacy={"static": [FIRST]})
+@pytest.mark.parametrize("busy", [True, False])
+@pytest.mark.parametrize("pools", [{}, {"builders": a_pool(mode="drain")}, {"builders": None}])
+@pytest.mark.parametrize("owner", ["fleet.yaml", "queue"])
+def test_static_worker_with_name_of_machine_is_never_changed(
+    owner: str, pools: dict[str, dict[str, object] | None], *, busy: bool
+) -> None:
+    """A machine whose worker is static is kept, also after its boot deadline."""
+    worker = a_worker(since=ago(days=1), busy=busy, static=owner == "queue")
+    legacy = {"static": [FIRST if owner == "fleet.yaml" else "another"]}
+    given = {"builders": a_pool()} | pools | {"legacy": legacy}
+    fleet = two_queues(**given)
 
-    assert actions_of(fleet, world) == []
+    plan = reconcile(fleet, registered((worker,)))
+
+    assert plan.is_quiet
+    assert {verdict.reason for verdict in plan.workers} == {Reason.STATIC}
 
 
 def test_name_in_static_pool_is_never_used_for_a_machine() -> None:
