@@ -45,16 +45,22 @@ from fleet.planner.units import (
     Unit,
     UnitState,
     conflict_of,
-    enrols_at,
     is_busy,
     is_overdue,
     is_up,
     may_return,
     observed_state,
     registered_state,
-    revokes_at,
 )
-from fleet.schema.model import Fleet, Gone, Pool, TicketQueue, serves_queue, static_names
+from fleet.schema.model import (
+    DebusineQueue,
+    Fleet,
+    Gone,
+    Pool,
+    TicketQueue,
+    serves_queue,
+    static_names,
+)
 from fleet.schema.units import write_duration
 from fleet.words import lives, notes
 
@@ -407,7 +413,8 @@ class _Observer:
         # A missing machine that this run must not remove still counts to max.
         is_kept = frozen or (pool is not None and pool.mode == "pause")
         gone = {} if is_kept else dict(_find_gone(fleet, world, provider, desks, missing))
-        tokens = provider if listing.workers is not None else revokes_at(fleet, queues)
+        kinds = {q: d for q in queues if isinstance(d := fleet.queues.get(q), DebusineQueue)}
+        tokens = next((q for q, each in kinds.items() if each.admin), None)
         return PoolInventory(
             pool=name,
             provider=provider,
@@ -417,9 +424,9 @@ class _Observer:
             frozen=frozen,
             sampled=tuple(q for q in queues if estimate_of(fleet, world, q)),
             stack=stack if isinstance(stack, Stack) else None,
-            tokens=desks[0] if desks else tokens,
+            tokens=desks[0] if desks else provider if listing.workers is not None else tokens,
             has_registry=bool(registrations.names or registrations.unreadable),
-            enrols=enrols_at(fleet, queues) if pool and listing.workers is None else None,
+            enrols=next(iter(kinds), None) if pool and listing.workers is None else None,
         )
 
     def _find_unreadable(

@@ -7,7 +7,7 @@ A stopped candidate is retired, because the guard ignores boots older than a day
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from fleet.model.facts import Attempt, World
+from fleet.model.facts import World
 from fleet.model.images import ImageVersion, State, WaitingVersion
 from fleet.model.plan import Promotion, Reason
 from fleet.model.pool_limits import boot_of, pace_of
@@ -52,7 +52,15 @@ def _judge(fleet: Fleet, world: World, standing: NextVersion, pools: list[PoolPl
         each.name for each in pools if not each.inventory.listed or each.inventory.blind
     ]:
         return standing.waiting(words.explain_unknown_machines(unread[0]))
-    tries = list(_boot_attempts(version, pools))
+    # The finished boots since the version entered its current state.
+    tries = [
+        attempt
+        for each in pools
+        for attempt in each.memory.by_pool.get(each.name, ())
+        if attempt.image == version.ids.get(each.inventory.provider)
+        if version.since and attempt.at >= version.since
+        if attempt.result in ("registered", "failed")
+    ]
     failed = sum(attempt.result == "failed" for attempt in tries)
     if failed == len(tries) and (tries or any(pool_plan.inventory.units for pool_plan in pools)):
         return standing.waiting(words.explain_no_boots(failed))
@@ -70,16 +78,6 @@ def _explain_stopped(fleet: Fleet, version: ImageVersion, pools: list[PoolPlan])
             stop = join_stops([*stops.values()])
             return words.explain_stop_in_pool(pool_plan.name, stop.summary)
     return ""
-
-
-def _boot_attempts(version: ImageVersion, pools: list[PoolPlan]) -> Iterator[Attempt]:
-    """Yield the finished boots of an image version since it entered its current state."""
-    for pool_plan in pools:
-        booted = version.ids.get(pool_plan.inventory.provider)
-        for attempt in pool_plan.memory.by_pool.get(pool_plan.name, ()):
-            is_its = attempt.image == booted and version.since and attempt.at >= version.since
-            if is_its and attempt.result in ("registered", "failed"):
-                yield attempt
 
 
 def _promotion(

@@ -38,10 +38,10 @@ from fleet.planner.units import (
     DISCONNECTED_GRACE,
     Unit,
     UnitState,
+    has_failed,
     hears_others,
     seconds_away,
     why_late,
-    why_lost,
 )
 from fleet.schema.model import TicketQueue, is_named_by_fleet
 from fleet.words import lives
@@ -144,7 +144,7 @@ class BrokenMachine(LifeRule):
     def apply(self, pool_plan: PoolPlan) -> None:
         """Drain and replace broken machines, or delete disconnected machines."""
         for unit in pool_plan.inventory.units:
-            if not unit.has_failed or unit.name in pool_plan.leaving:
+            if not has_failed(unit.machine) or unit.name in pool_plan.leaving:
                 continue
             failure = unit.failure
             if unit.state in (UnitState.IDLE, UnitState.BUSY, UnitState.DRAINING):
@@ -172,7 +172,8 @@ class FailedBoot(LifeRule):
     def apply(self, pool_plan: PoolPlan) -> None:
         """Delete or hold machines that did not register, or become ready, in time."""
         late = pool_plan.inventory.having(UnitState.NEVER_REGISTERED)
-        lost = why_lost(pool_plan.pool)
+        ready = pool_plan.pool.ready if pool_plan.pool else None
+        lost = lives.explain_lost_port(ready.port) if ready else ""
         because = why_late(pool_plan.pool, revoked=not lost)
         for unit in late if pool_plan.inventory.tokens is not None else ():
             expires = unit.worker.token_expires if unit.worker else None
