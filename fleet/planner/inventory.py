@@ -387,10 +387,18 @@ class _Observer:
             self._registrations[queues, provider] = found
         registrations = self._registrations[queues, provider]
         if isinstance(listing, Unknown):
+            unseen = []
+            for each in sorted(stack.ids) if isinstance(stack, Stack) else ():
+                registry, worker = registrations.workers.get(each, (None, None))
+                is_complete = registrations.are_complete
+                state = registered_state(
+                    worker, world.time, has_registry=is_complete, overdue=False
+                )
+                unseen.append(Unit(each, name, state, worker=worker, registry=registry))
             return PoolInventory(
                 pool=name,
                 provider=provider,
-                unseen=tuple(_unobserved_units(name, world.time, stack, registrations)),
+                unseen=tuple(unseen),
                 uncounted=size_of(pool).max if isinstance(stack, Unknown) else 0,
                 blind=tuple(blind),
                 frozen=tuple(blind),
@@ -658,17 +666,6 @@ def _resume(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
     return replace(unit, worker=resumed, state=state, is_leaving=is_leaving, resumes=resumes)
 
 
-def _unobserved_units(
-    pool: str, now: datetime, stack: Stack | Unknown | None, registrations: Registrations
-) -> Iterator[Unit]:
-    """Yield the machines in the stack of a pool whose provider is unreadable."""
-    for name in sorted(stack.ids) if isinstance(stack, Stack) else ():
-        registry, worker = registrations.workers.get(name, (None, None))
-        has_registry = registrations.are_complete
-        state = registered_state(worker, now, has_registry=has_registry, overdue=False)
-        yield Unit(name, pool, state, worker=worker, registry=registry)
-
-
 _EXTENSION_DIVISOR = 4
 """Add `expire_after` divided by this number to each expiry, so that few runs have to write it."""
 
@@ -676,14 +673,18 @@ _EXTENSION_DIVISOR = 4
 def find_due(fleet: Fleet, world: World) -> Iterator[tuple[str, tuple[Machine, ...]]]:
     """Yield (provider, machines whose expiry this run extends)."""
     enough = world.time + timedelta(seconds=fleet.expire_after)
-    known = _recorded_machines(world)
+    stacks = world.known_stacks
+    is_known = not isinstance(world.stacks, Unknown) and len(stacks) == len(world.stacks)
+    # The ids of machines in stacks, and the names of pending creations.
+    known = {machine_id for stack in stacks.values() for machine_id in stack.ids.values()}
+    known |= {w.name for s in stacks.values() for w in s.workers if w.name not in s.ids}
     for name, listing in sorted(world.providers.items()):
         if isinstance(listing, Listing) and listing.notes_expiry:
             due = tuple(
                 machine
                 for machine in listing.machines
                 if (machine.expires is None or machine.expires < enough)
-                and (known is None or {machine.id, machine.name} & known)
+                and (not is_known or {machine.id, machine.name} & known)
             )
             if due:
                 yield name, due
@@ -709,15 +710,3 @@ def expired_at(fleet: Fleet, world: World, provider: str, machine: Machine) -> d
         starts = [*filter(None, [machine.created_at]), *runs] if is_known else []
         end = extended(fleet, max(starts)) if starts else None
     return end if end is not None and end < world.time else None
-
-
-def _recorded_machines(world: World) -> set[str] | None:
-    """Return the ids of machines in stacks and names of pending creations; None if unknown."""
-    stacks = world.known_stacks
-    if isinstance(world.stacks, Unknown) or len(stacks) < len(world.stacks):
-        return None
-    known: set[str] = set()
-    for stack in stacks.values():
-        known |= {worker.name for worker in stack.workers} - stack.ids.keys()
-        known |= set(stack.ids.values())
-    return known

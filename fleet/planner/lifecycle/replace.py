@@ -334,24 +334,18 @@ class OutdatedMachine(LifeRule):
                 pool_plan.replace_by_new(
                     unit, Reason.OUTDATED, _describe_difference(pool_plan, unit)
                 )
-        because = lives.explain_canary(pool_plan.choice.share)
-        for unit in _canary_candidates(pool_plan):
+        choice = pool_plan.choice
+        if not (choice.candidate and pool_plan.digests):
+            return
+        # Workers that are due for other reasons already count to the candidate's share. If the
+        # pool shrank and the candidate exceeds its share, no machine is replaced.
+        there, at_work = pool_plan.canaries
+        others = [unit for unit in replaceable(pool_plan) if not pool_plan.is_canary(unit)]
+        fresh = [unit for unit in others if unit.name not in pool_plan.due]
+        lacking = choice.share_of(at_work) - there - (len(others) - len(fresh))
+        because = lives.explain_canary(choice.share)
+        for unit in fresh[: max(0, lacking)]:
             pool_plan.replace_by_new(unit, Reason.OUTDATED, because)
-
-
-def _canary_candidates(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the workers to replace, in order, so that the candidate image gets its share.
-
-    Workers that are due for other reasons already count to this share. If the pool shrank and the
-    candidate exceeds its share, no machine is replaced.
-    """
-    if not (pool_plan.choice.candidate and pool_plan.digests):
-        return []
-    there, at_work = pool_plan.canaries
-    others = [unit for unit in replaceable(pool_plan) if not pool_plan.is_canary(unit)]
-    fresh = [unit for unit in others if unit.name not in pool_plan.due]
-    lacking = pool_plan.choice.share_of(at_work) - there - (len(others) - len(fresh))
-    return fresh[: max(0, lacking)]
 
 
 def _describe_difference(pool_plan: PoolPlan, unit: Unit) -> str:
