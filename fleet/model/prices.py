@@ -248,7 +248,14 @@ def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
 
     Unknown types are left out. `price` is None if neither the price list nor the pool has a price.
     """
-    return _cache_for_machine(fleet, pool, "types", lambda: _find_types(fleet, pool))
+
+    def find() -> tuple[MachineType, ...]:
+        if isinstance(pool.machine, str):
+            known = _find_sold_type(fleet, pool.provider, pool.machine)
+            return (known,) if known else ()
+        return tuple(_overridden(fleet, pool, pool.machine))
+
+    return _cache_for_machine(fleet, pool, "types", find)
 
 
 def _cache_for_machine(
@@ -257,13 +264,6 @@ def _cache_for_machine(
     """Return a value that depends only on a pool's `machine`, cached for equal settings."""
     about = about, id(pool.machine), pool.provider, pool.image
     return fleet.cached(about, (pool.machine,), find)
-
-
-def _find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
-    if isinstance(pool.machine, str):
-        known = _find_sold_type(fleet, pool.provider, pool.machine)
-        return (known,) if known else ()
-    return tuple(_overridden(fleet, pool, pool.machine))
 
 
 def _overridden(fleet: Fleet, pool: Pool, machine: MachineSettings) -> Iterator[MachineType]:

@@ -497,7 +497,12 @@ def choose_leases(
     desks = desks_of(fleet, sorted(world.queues))
     choices = _rank_places(fleet, demand, free)
     signature_of = {request.key: each for each in demand for request in each.requests}
-    left, uses = [row.room for row in layout.rows], _find_uses(layout)
+    left = [row.room for row in layout.rows]
+    uses: defaultdict[tuple[str, str], list[tuple[int, Decimal]]] = defaultdict(list)
+    for number, limit in enumerate(layout.rows):
+        # The plan reserves machines on demand by their number, but here by the order.
+        for at in limit.requests if limit.code is not NoMachineReason.TAGGED_FIRST else ():
+            uses[at].append((number, limit.requests[at]))
     units = {key: iter(each) for key, each in free.items()}
     numbers = {key: len(each) for key, each in free.items()}
     waiting = [key for desk in desks for key in owners_in_turn(fleet, world, desk, demand)]
@@ -520,16 +525,6 @@ def choose_leases(
             numbers[place] -= 1
             yield Lease(ticket, signed, next(units[place]).name, signed.payer.lacks(place))
         waiting = passed
-
-
-def _find_uses(layout: Layout) -> Mapping[tuple[str, str], Sequence[tuple[int, Decimal]]]:
-    """Map (group, place) to the limits that count a request there: number, and amount."""
-    found: defaultdict[tuple[str, str], list[tuple[int, Decimal]]] = defaultdict(list)
-    for number, row in enumerate(layout.rows):
-        # The plan reserves machines on demand by their number, but here by the order.
-        for at in row.requests if row.code is not NoMachineReason.TAGGED_FIRST else ():
-            found[at].append((number, row.requests[at]))
-    return found
 
 
 def _rank_places(
