@@ -429,33 +429,21 @@ def _find_increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iter
             ]
             least = min(size_of(pool).min, size_of(pool).max) if warm else 0
             lacking = max(0, least - verdict.machines - len(creates))
-            made, drained, rises = _cost_rises(plan, verdict, ours[verdict.pool])
+            made = [each for each in creates if each.reason is Reason.REPLACEMENT]
+            outdated = [each for each in ours[verdict.pool] if each.reason is Reason.OUTDATED]
+            drained = [each for each in outdated if not isinstance(each, Create)]
+            price = made[0].cost if made else verdict.price
+            old = [w for w in plan.workers if w.pool == verdict.pool and w.outdated]
+            # A machine of unknown cost may cost nothing: count the whole new price as increase.
+            costs = [amount_of(each.cost) or Decimal(0) for each in old if made or drained]
+            rises = sorted((price - cost for cost in costs if cost < price), reverse=True)
+            if not rises:
+                made, drained = [], []
             if warm or rises:
-                costs = tuple(action.cost for action in warm)
-                amounts = (*costs, *rises, *costs[-1:] * lacking)
+                added = tuple(action.cost for action in warm)
+                amounts = (*added, *rises, *added[-1:] * lacking)
                 ours_here = [*warm, *made]
                 yield _PoolCase(verdict, len(amounts), ours_here, along=drained, amounts=amounts)
-
-
-def _cost_rises(
-    plan: Plan, verdict: PoolVerdict, actions: Sequence[Action]
-) -> tuple[list[Create], list[Action], list[Decimal]]:
-    """Return the replacements, the drains of outdated workers, and the hourly cost increases.
-
-    All are empty if no replacement is more expensive.
-    """
-    made = [a for a in actions if isinstance(a, Create) and a.reason is Reason.REPLACEMENT]
-    drained: list[Action] = [
-        a for a in actions if a.reason is Reason.OUTDATED and not isinstance(a, Create)
-    ]
-    if not (made or drained):
-        return [], [], []
-    price = made[0].cost if made else verdict.price
-    old = [worker for worker in plan.workers if worker.pool == verdict.pool and worker.outdated]
-    # A machine of unknown cost may cost nothing: count the whole new price as increase.
-    costs = (amount_of(each.cost) or Decimal(0) for each in old)
-    rises = sorted((price - cost for cost in costs if cost < price), reverse=True)
-    return (made, drained, rises) if rises else ([], [], [])
 
 
 def _refuse(
