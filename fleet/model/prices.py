@@ -417,10 +417,6 @@ class Tariff(NamedTuple):
     cap: Decimal | None = None
     """Maximum cost of a machine per calendar month."""
 
-    def is_by_second_after(self, seconds: int) -> bool:
-        """Return whether a machine older than `seconds` is billed by the second, without a cap."""
-        return self.increment == 1 and self.minimum <= seconds and self.cap is None
-
 
 FREE = Tariff(price=Decimal(0))
 """Tariff of a machine whose price is unknown: cost 0."""

@@ -22,7 +22,6 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from fleet.model.facts import (
-    Absence,
     Attempt,
     Charge,
     Demand,
@@ -615,25 +614,19 @@ def _find_gone(
             continue
         if is_at_desk and worker is not None and worker.uses and not is_busy(worker):
             yield unit.name, "its ticket has ended"
-        elif absence is not None and (because := _explain_gone(fleet, world.time, absence)):
-            yield unit.name, because
+        elif absence is not None and absence.works is False:
+            yield unit.name, "its livechecks fail"
+        elif absence is not None:
+            rule = rule_of_absence(fleet, provider)
+            lasted = int((world.time - absence.since).total_seconds())
+            if absence.lists >= rule.lists and lasted >= rule.after:
+                yield unit.name, lives.explain_lists(absence.lists, lasted, provider)
 
 
 def rule_of_absence(fleet: Fleet, provider: str) -> Gone:
     """Return the rule that decides when a machine missing from listings counts as deleted."""
     declared = fleet.providers.get(provider)
     return declared.gone if declared else Gone()
-
-
-def _explain_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
-    """Return why an absent machine counts as deleted; empty while it may return."""
-    if absence.works is False:
-        return "its livechecks fail"
-    rule = rule_of_absence(fleet, absence.provider)
-    lasted = int((now - absence.since).total_seconds())
-    if absence.lists < rule.lists or lasted < rule.after:
-        return ""
-    return lives.explain_lists(absence.lists, lasted, absence.provider)
 
 
 def _resume(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:

@@ -281,7 +281,9 @@ class _Fits:
             wait = self._waits[place.key]
             if (share := load.shares.get(wait)) is None:
                 share = load.shares[wait] = load.find_share(*wait)
-            fit = load.known.get((place.key, share)) or load.find_fit(place, share)
+            if (fit := load.known.get((place.key, share))) is None:
+                money = load.find_money(place, share) if place.makes else Decimal(0)
+                fit = load.known[place.key, share] = Fit(share, money, load.seconds, load.longest)
             if priorities and place.makes and (priority := priorities.get(place.pool, 0)):
                 fit = fit._replace(priority=priority)
             fits[place.key] = fit
@@ -309,8 +311,8 @@ class _Load:
         longest = max(known, default=0)
         if longest not in lengths and len(lengths) > _MAX_LENGTHS:
             longest = _rounded_up(longest)
-        self._longest = lengths.get(longest, longest) if whole else None
-        self._seconds = sum(known) // len(known) if whole else None
+        self.longest = lengths.get(longest, longest) if whole else None
+        self.seconds = sum(known) // len(known) if whole else None
         found = Counter(USUAL if r.seconds is None else r.seconds for r in self._requests)
         # Dividing all counts by their greatest common divisor does not change the average.
         times = gcd(*found.values())
@@ -321,7 +323,7 @@ class _Load:
         self._sum = sum(length * count for length, count in self._lengths.items())
         if len(self._lengths) > _MAX_LENGTHS:
             self._lengths = {self._sum // self._count: self._count}
-        self.identity = frozenset(self._lengths.items()), self._sum, self._seconds, self._longest
+        self.identity = frozenset(self._lengths.items()), self._sum, self.seconds, self.longest
         """Cache key: loads with this identity have equal fits for an equal place and share."""
         self.known: _Known = {}
         self._bills: dict[tuple[Tariff, int], Decimal] = {}
@@ -329,19 +331,14 @@ class _Load:
         """Maximum wait and boot time in seconds to the share of a machine."""
         self._sums_by_wait: dict[int, tuple[list[int], list[int]]] = {}
 
-    def find_fit(self, place: Place, share: float) -> Fit:
-        """Return the capacity, cost and time that one request uses at a place."""
-        money = self._money(place, share) if place.makes else Decimal(0)
-        fit = self.known[place.key, share] = Fit(share, money, self._seconds, self._longest)
-        return fit
-
-    def _money(self, place: Place, share: float) -> Decimal:
+    def find_money(self, place: Place, share: float) -> Decimal:
         """Return the average cost of a request, without the fixed cost `place.setup`.
 
         A request that fills its machine (`share` 1) is billed in whole increments, else by time.
         """
         tariff, setup = place.tariff, place.setup_seconds
-        if tariff is None or share < 1 or tariff.is_by_second_after(setup):
+        is_by_second = tariff and (tariff.increment, tariff.cap) == (1, None)
+        if tariff is None or share < 1 or (is_by_second and tariff.minimum <= setup):
             return place.price * self._sum / 3600 / self._count
         if (tariff, setup) not in self._bills:
             bills = (count * bill(tariff, setup + each) for each, count in self._lengths.items())

@@ -229,14 +229,6 @@ def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | N
             yield known.name, market, price, unsold
 
 
-def digests_of(fleet: Fleet, options: Iterable[Option], choice: ImageChoice) -> frozenset[str]:
-    """Return the digests of creation inputs with which a machine of a pool is up to date.
-
-    Image versions that a guard stopped count, so that machines with these are not outdated.
-    """
-    return frozenset(digest_of(fleet, option, image) for option in options for image in choice.ids)
-
-
 def digest_of(fleet: Fleet, option: Option, image: str) -> str:
     """Return the digest of the creation inputs of an option with this image."""
     shared = (value for setting in option.shared for value in setting)
@@ -321,12 +313,6 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
         },
         settings=settings,
     )
-
-
-def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
-    """Copy the creation inputs for a machine with another name."""
-    labels = inputs.labels | {"worker": worker}
-    return inputs.altered(name=worker, labels=labels)
 
 
 _UNRECORDED_RESULTS = frozenset({"starting", "gone", "error", "name-taken"})

@@ -36,8 +36,11 @@ def find_promotions(
 
 def _judge(fleet: Fleet, world: World, standing: NextVersion, pools: list[PoolPlan]) -> Found:
     version = standing.version
-    if standing.is_on_trial and (stop := _explain_stopped(fleet, version, pools)):
-        return _promotion(version, "retired", Reason.BOOT_FAILED, stop, pools)
+    for each in pools if standing.is_on_trial else ():
+        stops = stopped_boots(fleet.guards.boot_failures, each.memory, each.name)
+        if stopped := stops.get(version.ids.get(each.inventory.provider, "")):
+            stop = words.explain_stop_in_pool(each.name, join_stops([*stopped.values()]).summary)
+            return _promotion(version, "retired", Reason.BOOT_FAILED, stop, pools)
     modes = {pool_plan.pool.mode for pool_plan in pools if pool_plan.pool}
     is_still = standing.becomes and modes and modes <= {"observe", "pause"}
     if is_still or standing.becomes is None:
@@ -66,18 +69,6 @@ def _judge(fleet: Fleet, world: World, standing: NextVersion, pools: list[PoolPl
         return standing.waiting(words.explain_no_boots(failed))
     because = words.explain_came_up(world.time - standing.since, len(tries), failed)
     return _promotion(version, "current", Reason.CANDIDATE_CAME_UP, because, pools)
-
-
-def _explain_stopped(fleet: Fleet, version: ImageVersion, pools: list[PoolPlan]) -> str:
-    """Return a sentence with the pool in which a guard stopped a version; empty if none did."""
-    rule = fleet.guards.boot_failures
-    for pool_plan in pools:
-        booted = version.ids.get(pool_plan.inventory.provider, "")
-        stops = stopped_boots(rule, pool_plan.memory, pool_plan.name).get(booted)
-        if stops:
-            stop = join_stops([*stops.values()])
-            return words.explain_stop_in_pool(pool_plan.name, stop.summary)
-    return ""
 
 
 def _promotion(

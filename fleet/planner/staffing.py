@@ -35,7 +35,7 @@ from fleet.planner.demand import EqualRequests, LimitRow, Ordered, Path, Place, 
 from fleet.planner.durations import USUAL, kind_at
 from fleet.planner.fitting import FitRequirements, find_unfit, fitting, held_by, held_tags
 from fleet.planner.images import Unproven, find_unproven
-from fleet.planner.machine_inputs import Closure, Option, new_inputs, renamed
+from fleet.planner.machine_inputs import Closure, new_inputs
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
 from fleet.planner.units import UnitState, is_busy
 from fleet.schema.model import Fleet, StaticPool, TicketQueue, serves_queue
@@ -200,12 +200,13 @@ def staff(
         alike = (key, way.image)
         if alike not in made:
             made[alike] = new_inputs(pool_plan.fleet, way, worker)
+        labels = made[alike].labels | {"worker": worker}
         keys, known = tuple([request.key for _, request in load]), _known_durations(load, place)
         assumed, because = known.count(None), lives.explain_requests(keys[0], len(keys) - 1)
         until_idle = billed(key, sum(filter(None, known)) + assumed * USUAL)
         reason, cause = Reason.REQUESTS_WAIT, Cause.DEMAND
         why = Why(reason, cause, because, keys, turn, until_idle, assumed)
-        pool_plan.create(renamed(made[alike], worker), why)
+        pool_plan.create(made[alike].altered(name=worker, labels=labels), why)
         pool_plan.served += len(load)
     service.turns = len(loads)
     _note_unserved(pool_plans, places, allocation)
@@ -403,7 +404,14 @@ def _find_blocked(
             yield _close_pool(pool, message, pool_plan.closed)
             continue
         for option in pool_plan.options:
-            if option.closed and not _is_stopped_alike(option, pool_plan.options, rows):
+            # A limit on numbers that stops the same machine type on another, open market would
+            # stop the closed market too. A budget may allow the cheaper market.
+            if option.closed and not any(
+                row.code is not NoMachineReason.BUDGET
+                for each in pool_plan.options
+                if each.type == option.type and not each.closed
+                for row, _ in rows.get(each.key, ())
+            ):
                 name = f"{option.type} (spot)" if option.market == "spot" else option.type
                 message = words.explain_closed_type(name, option.closed.reason)
                 yield _close_pool(pool, message, option.closed)
@@ -413,18 +421,6 @@ def _find_blocked(
             # A machine is idle at this place, but a limit blocks the request.
             for row, is_above in rows[place]:
                 yield stopped_by(pool, row, place, is_above)
-
-
-def _is_stopped_alike(
-    closed: Option, options: Iterable[Option], rows: Mapping[str, list[tuple[LimitRow, bool]]]
-) -> bool:
-    """Return True if a limit on numbers stops the same machine type on another, open market.
-
-    The limit would stop the closed market too. A budget may allow the cheaper market.
-    """
-    others = (each for each in options if each.type == closed.type and not each.closed)
-    stops = (row for each in others for row, _ in rows.get(each.key, ()))
-    return any(row.code is not NoMachineReason.BUDGET for row in stops)
 
 
 def _close_pool(pool: str, message: str, by: Closure) -> _Stopped:

@@ -61,7 +61,17 @@ class OrphanMachine(LifeRule):
 
     def apply(self, pool_plan: PoolPlan) -> None:
         """Drain orphans, and delete an orphan after a second listing."""
-        for unit in _orphans(pool_plan):
+        inventory = pool_plan.inventory
+        desk = inventory.tokens and pool_plan.fleet.queues.get(inventory.tokens)
+        serves_tickets = pool_plan.pool is not None and isinstance(desk, TicketQueue)
+        if not serves_tickets or inventory.stack is None or not pool_plan.may_remove:
+            return
+        for unit in inventory.having(UnitState.UNRECORDED):
+            pool, name = unit.machine.pool if unit.machine else "", unit.name
+            # Skip names that a stack records: orders of operators refer to machines by name.
+            is_recorded = name in inventory.stack.ids
+            if is_recorded or not is_named_by_fleet(pool_plan.fleet.fleet, pool, name):
+                continue
             since = unit.worker.since if unit.worker and unit.worker.draining else None
             if unit.worker is not None and unit.may_run:
                 because = lives.explain_busy_orphan(unit.worker.running)
@@ -79,24 +89,6 @@ class OrphanMachine(LifeRule):
                 # `since` is the first listing or the end of the machine's last ticket. That ticket
                 # proves an earlier listing, so the machine can be deleted in both cases.
                 pool_plan.delete(unit, Reason.ORPHAN, because)
-
-
-def _orphans(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the machines that only their provider lists, in pools that serve only tickets."""
-    inventory = pool_plan.inventory
-    desk = inventory.tokens and pool_plan.fleet.queues.get(inventory.tokens)
-    serves_tickets = pool_plan.pool is not None and isinstance(desk, TicketQueue)
-    if not serves_tickets or inventory.stack is None or not pool_plan.may_remove:
-        return []
-    # Skip names that a stack records: orders of operators refer to machines by name.
-    known = inventory.stack.ids
-    return [
-        unit
-        for unit in inventory.having(UnitState.UNRECORDED)
-        if unit.name not in known
-        and unit.machine is not None
-        and is_named_by_fleet(pool_plan.fleet.fleet, unit.machine.pool, unit.name)
-    ]
 
 
 class DeafWorker(LifeRule):
