@@ -354,8 +354,7 @@ def types_named(fleet: Fleet, name: str) -> Iterator[MachineType]:
 def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
     """Return the names of the machine types that a provider of this fleet sells, sorted."""
     declared = fleet.providers.get(provider)
-    own = declared.own_types if declared else {}
-    return tuple(sorted({*table_of(declared).types, *own}))
+    return tuple(sorted({*table_of(declared).types, *(declared.own_types if declared else ())}))
 
 
 def sold_types(fleet: Fleet, provider: str) -> Iterator[MachineType]:

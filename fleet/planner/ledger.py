@@ -142,8 +142,7 @@ def holdings(
 def _tariff(
     fleet: Fleet, inventory: PoolInventory, kind: str, inputs: WorkerInputs | None
 ) -> Tariff | None:
-    market = market_of(inputs)
-    return tariff_of_machine(fleet, inventory.pool, inventory.provider, kind, market)
+    return tariff_of_machine(fleet, inventory.pool, inventory.provider, kind, market_of(inputs))
 
 
 class PayerAccount(NamedTuple):

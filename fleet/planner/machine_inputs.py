@@ -213,8 +213,7 @@ def options_of(
             yield Option(name, kind, market, choice.id, price, closed, shared=own)
 
     # If another option is open, the next run uses it, even if that run starts late.
-    longer = replace(memory, least=timedelta(seconds=fleet.cadence) * 3 / 2)
-    found = tuple(options(longer))
+    found = tuple(options(replace(memory, least=timedelta(seconds=fleet.cadence) * 3 / 2)))
     return tuple(options(memory)) if all(each.closed for each in found) else found
 
 

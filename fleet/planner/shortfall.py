@@ -85,8 +85,7 @@ class Shortfalls:
         group = self.group_of.get(key)
         if group is None or group.id not in self._components:
             return
-        component = _until(self._components[group.id], group, key)
-        filling = _Filling(component, self._place_of)
+        filling = _Filling(_until(self._components[group.id], group, key), self._place_of)
         stopped = filling.find_stopped()
         for place in sorted(stopped, key=lambda place: (stopped[place], place))[:_MAX_PLACES]:
             if missing := filling.find_missing(place):

@@ -472,8 +472,7 @@ def find_free(
         price = max((_UNKNOWN_PRICE if p is None else p for p in prices), default=_UNKNOWN_PRICE)
         if units:
             found[key] = price, units
-    cheap_first = sorted(found, key=lambda key: (found[key][0], key))
-    return {key: found[key][1] for key in cheap_first}
+    return {key: found[key][1] for key in sorted(found, key=lambda key: (found[key][0], key))}
 
 
 def _is_usable(pool_plan: PoolPlan, unit: Unit) -> bool:

@@ -241,12 +241,6 @@ class Unit:
         return self.machine.created_at if self.machine else None
 
     @property
-    def failure(self) -> str:
-        """Return why the machine is broken, as text."""
-        misses = self.machine.misses if self.machine else None
-        return lives.explain_silent_port(misses) if misses else lives.FAILED
-
-    @property
     def awaits_token(self) -> bool:
         """Return True if the worker needs an unused token to register."""
         if self.worker is not None:

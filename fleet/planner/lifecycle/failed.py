@@ -138,7 +138,8 @@ class BrokenMachine(LifeRule):
         for unit in pool_plan.inventory.units:
             if not has_failed(unit.machine) or unit.name in pool_plan.leaving:
                 continue
-            failure = unit.failure
+            misses = unit.machine.misses if unit.machine else None
+            failure = lives.explain_silent_port(misses) if misses else lives.FAILED
             if unit.state in (UnitState.IDLE, UnitState.BUSY, UnitState.DRAINING):
                 pool_plan.replace_by_new(unit, Reason.LIVECHECK_FAILED, failure)
             if unit.state in (UnitState.IDLE, UnitState.BUSY) and not is_going(unit):

@@ -215,7 +215,21 @@ class Replacement(LifeRule):
         # Number of further workers whose replacement may start now.
         turns = 0 if closed else pace.turns(held) - going
         wait = closed or lives.explain_turn(pace.at_a_time)
-        stock = _take_stock(pool_plan)
+        # Count ready and booting workers before any due worker is drained.
+        staying, used = pool_plan.staying, pool_plan.used.keys()
+        creations = [each for each in pool_plan.actions if isinstance(each, Create)]
+        made = [each for each in creations if each.reason is not Reason.INTERRUPTED]
+        idle = {unit.name for unit in staying if unit.state is UnitState.IDLE}
+        coming = {unit.name for unit in staying if unit.is_capacity} - idle
+        stock = _Stock(
+            min=pool_plan.size.min,
+            spare=pool_plan.size.spare,
+            ready=sum(unit.state in _READY for unit in staying),
+            ready_free=len(idle - used),
+            coming=len(coming) + len(made),
+            coming_free=len(coming - used) + sum(not action.serves for action in made),
+            started=bool(coming or made),
+        )
         for number, unit in enumerate(due):
             stays = _replace(pool_plan, stock, unit) if number < turns else wait
             if stays:
@@ -259,28 +273,6 @@ class _Stock:
         free = self.ready_free + (self.coming_free if with_coming else 0)
         # Draining a busy worker does not reduce the number of spare workers.
         return left >= self.min and (unit.state is UnitState.BUSY or free >= self.spare)
-
-
-def _take_stock(pool_plan: PoolPlan) -> _Stock:
-    """Count ready and booting workers before any due worker is drained."""
-    staying = pool_plan.staying
-    made = [
-        a
-        for a in pool_plan.actions
-        if isinstance(a, Create) and a.reason is not Reason.INTERRUPTED
-    ]
-    coming = [unit for unit in staying if unit.is_capacity and unit.state is not UnitState.IDLE]
-    idle = [unit for unit in staying if unit.state is UnitState.IDLE]
-    return _Stock(
-        min=pool_plan.size.min,
-        spare=pool_plan.size.spare,
-        ready=sum(unit.state in _READY for unit in staying),
-        ready_free=sum(unit.name not in pool_plan.used for unit in idle),
-        coming=len(coming) + len(made),
-        coming_free=sum(unit.name not in pool_plan.used for unit in coming)
-        + sum(not action.serves for action in made),
-        started=bool(coming or made),
-    )
 
 
 def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit) -> str:

@@ -112,8 +112,7 @@ def _paid_seconds(pool_plan: PoolPlan, unit: Unit) -> tuple[int, int]:
     # without a registered worker, and those of a ticket queue, need no drain.
     queue = pool_plan.fleet.queues.get(unit.registry or "")
     is_drained = unit.registry is not None and not isinstance(queue, TicketQueue)
-    drains = unit.drains if is_drained else 0
-    gone = drains * apart + deleting_seconds(pool_plan.world)
+    gone = is_drained * unit.drains * apart + deleting_seconds(pool_plan.world)
     end = paid_until(tariff, created, now + timedelta(seconds=gone))
     return int((end - now).total_seconds()), gone + apart
 
