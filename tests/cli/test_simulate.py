@@ -69,6 +69,12 @@ def test_simulation_warns_in_each_form_when_shorter_than_a_day(
     assert any(tells(each, "23h", "--from") for each in unknown) is is_short
 
 
+def test_set_key_of_two_lines_is_wrong_usage(trial: Trial) -> None:
+    key = "cadence=1h\nfleet: x"
+
+    assert tells(trial.told("simulate", "--history", "h", "--set", key, code=2), "--set")
+
+
 IDLE = "pools.builders.retire.idle_after"
 
 

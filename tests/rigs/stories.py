@@ -10,17 +10,17 @@ Verbs:
   which `base` keeps a copy in base.yaml;
 - `wait 1 2 big:3` has requests wait, and no other, `queue [{…}]` these; `age 2m` has all have
   happened earlier, `later 2m` moves the clock, `at -2d STEP` does a step at another time of it,
-  and `runs 3` applies as often, a second after each other;
+  `noon` moves it there, and `runs 3` applies as often, a second after each other;
 - `assign MACHINE 7`, `free MACHINE`, `drain MACHINE`, `disable MACHINE` and `lose MACHINE` happen
   at the provider, `stray NAME KEY=VALUE` makes a machine of nobody there, and `expire 54h` has
   machines expire that much earlier; `a-history` is one of four hours; `end-orders` and
   `sql STATEMENT` happen in the store; `version VERSION STATE` is remembered, and `remember {…}` is
   a version with these values; `boots POOL IMAGE=RESULT` ended so, a minute apart;
 - `file FILE TEXT` writes a file, or `file FILE` with the deeper lines below it; `copy FILE NEW`
-  does, where its name in it is the new one, `replace FILE "OLD" "NEW"` changes a part of it, and
-  `kept FILE` writes what the last command told; `break FILE` fills a file with rubbish, or leaves
-  `break FILE 5000` bytes of it; `move FILE NAME` and `remove FILE` are in the folder, `empty`
-  removes all, and `sh COMMAND` runs a shell;
+  does, where its name in it is the new one, `replace FILE "OLD" "NEW"` changes a part of it,
+  `kept FILE` writes what the last command told, and `fixture FILE NAME` copies one of tests/;
+  `break FILE` fills a file with rubbish, or leaves `break FILE 5000` bytes of it; `move FILE NAME`
+  and `remove FILE` are in the folder, `empty` removes all, and `sh COMMAND` runs a shell;
 - `$ apply` runs a command, which exits with 0; `$4 apply` with 4, and `$* apply` with any code;
 - `> a b` are words that the last command told in this order, `>! a` is what it did not tell, and
   `says a` all that it told; after `each plan, status` such words are those of each of these;
@@ -63,6 +63,7 @@ from tests.builders import NOW, an_attempt
 from tests.builders.recording import a_job, record_fixed, write
 from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
+from tests.rigs.process import ROOT
 from tests.rigs.racks import a_rack, made
 from tests.rigs.trial import BUILDERS, ONE, WARM, Trial, fleet_yaml
 
@@ -217,7 +218,7 @@ class Story:
             self._commands = []
             getattr(self, "_run" if verb[0] == "$" else "_hear")(verb[1:], self._named(rest))
         else:
-            words = self._words(verb, self._named(rest))
+            words = self._words(verb, rest if verb == "fixture" else self._named(rest))
             getattr(self, f"_{verb.replace('-', '_')}")(*words)
 
     def _named(self, text: str) -> str:
@@ -315,6 +316,14 @@ class Story:
 
     def _sh(self, command: str) -> None:
         subprocess.run(["sh", "-c", command], cwd=self.trial.folder, check=True)
+
+    def _fixture(self, path: str, name: str) -> None:
+        shutil.copy(ROOT / "tests" / path, self.trial.folder / name)
+
+    def _noon(self) -> None:
+        now = datetime.now(UTC)
+        noon = now.replace(hour=12, minute=0)
+        self._clock.move_to(noon if noon > now else noon + timedelta(days=1))
 
     def _kept(self, file: str) -> None:
         self._file(file, self._said)
