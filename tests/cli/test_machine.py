@@ -7,16 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.rigs.hook_machines import write_hooks
-from tests.rigs.stories import begin_two
 from tests.rigs.terminal import answer_at_terminal, read_until_closed, run_at_terminal
 from tests.rigs.trial import BUILDERS, ONE, TWO, WARM, WHY, Trial, fleet_yaml
 from tests.rigs.warm import Warm
-
-
-@pytest.fixture
-def two(trial: Trial) -> Trial:
-    """Return a fleet with two machines, the first of which is busy; the loop keeps both."""
-    return trial.begun(begin_two)
 
 
 def names(trial: Trial, *options: str) -> list[str]:
@@ -57,25 +50,6 @@ def test_machine_delete_also_deletes_earlier_failed_deletion(project: Path) -> N
 
 
 THREE = "trial-builders-0003"
-
-
-@pytest.fixture
-def grown(trial: Trial) -> Trial:
-    """Return a fleet with an old machine, and two new ones, the first of which is busy."""
-    return trial.begun(begin_grown)
-
-
-def begin_grown(trial: Trial) -> None:
-    trial.write(fleet_yaml(pools={"builders": WARM}))
-    trial.wait_for("1")
-    trial.apply()
-    trial.age(hours=2)
-    trial.cloud.assign(ONE, "1")
-    trial.wait_for("2", "3")
-    trial.apply()
-    trial.age(minutes=2)
-    trial.cloud.assign(TWO, "2")
-    trial.wait_for()
 
 
 def test_delete_run_selects_run_by_prefix_of_start(trial: Trial) -> None:

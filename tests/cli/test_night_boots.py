@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.builders.sentences import tells
-from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 TYPE = "{cores: 8, memory: 32GiB, disk: 200GiB, price: 0.10 EUR/h}"
 TYPES = f"types: {{good: {TYPE}, lemon: {TYPE}}}"
@@ -13,13 +13,6 @@ DESK = f"boot: 1s, {TYPES}, faults: {{never_boots: [lemon]}}"
 ON_FAILURE = "boot: {on_failure: {hold: 1, log: 50}}"
 LEMON = BUILDERS.replace("workers:", f"{ON_FAILURE}, workers:").replace("ccx33", "lemon")
 LEMON = LEMON.replace("max: 4", "max: 6")
-STEADY = BIG.replace("ccx63", "good").replace("max: 4", "max: 1")
-
-
-def begin_lemon(trial: Trial) -> None:
-    """Have the image boot in pool steady, and fail on the machine type of pool builders."""
-    trial.write(fleet_yaml(pools={"builders": LEMON, "steady": STEADY}, desk=DESK))
-    fail_three_boots(trial, big=["4"])
 
 
 def begin_dead(trial: Trial) -> None:
@@ -33,11 +26,6 @@ def fail_three_boots(trial: Trial, *, big: list[str] | None = None) -> None:
     trial.do("apply")
     trial.age(hours=1)
     trial.do("apply")
-
-
-@pytest.fixture
-def lemon(trial: Trial) -> Trial:
-    return trial.begun(begin_lemon)
 
 
 @pytest.fixture
