@@ -15,7 +15,8 @@ Verbs:
   at the provider, `stray NAME KEY=VALUE` makes a machine of nobody there, and `expire 54h` has
   machines expire that much earlier; `a-history` is one of four hours; `end-orders` and
   `sql STATEMENT` happen in the store; `version VERSION STATE` is remembered, and `remember {…}` is
-  a version with these values; `boots POOL IMAGE=RESULT` ended so, a minute apart;
+  a version with these values; `build VERSION` is in the folder of images, and
+  `boots POOL IMAGE=RESULT` ended so, a minute apart;
 - `file FILE TEXT` writes a file, or `file FILE` with the deeper lines below it; `copy FILE NEW`
   does, where its name in it is the new one, `replace FILE "OLD" "NEW"` changes a part of it,
   `kept FILE` writes what the last command told, and `fixture FILE NAME` copies one of tests/;
@@ -64,6 +65,7 @@ from tests.builders.recording import a_job, record_fixed, write
 from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
 from tests.rigs.process import ROOT
+from tests.rigs.publishing import a_build
 from tests.rigs.racks import a_rack, made
 from tests.rigs.trial import BUILDERS, ONE, WARM, Trial, fleet_yaml
 
@@ -409,6 +411,9 @@ class Story:
 
     def _remember(self, values: str) -> None:
         self.trial.remember(a_version(**yaml.safe_load(values)))
+
+    def _build(self, version: str) -> None:
+        a_build(self.trial.folder / ".fleet/images/trixie" / version, version=version)
 
     def _boots(self, pool: str, *results: str) -> None:
         begin = datetime.now(UTC) - timedelta(hours=1)
