@@ -28,7 +28,8 @@ Verbs:
   `json a.0.b VALUE` is a value of its JSON, `json a.*.b [V]` are those of a list, `keys a.0 k l`
   its keys, and `changed a b` are two values that differ; `obey "fleet approve"` runs the command
   that it told in a line;
-- `has FILE a b` is in a file, and `page FILE a b` what a reader of a page sees;
+- `recall TIME` adds world.json to history.zst as of then; `has FILE a b` is in a file, and
+  `page FILE a b` what a reader of a page sees;
 - `seen KEY JSON` writes what is observed to seen.json, with another value of a key;
 - `plan delete MACHINE reason, …` is what a plan does, `worker MACHINE state reason` what it says
   of a worker, `creates POOL:TYPE` what it makes; `machines`, `made`, `recorded`, `draining`,
@@ -60,6 +61,7 @@ import yaml
 
 from fleet.model.facts import Listing, WorkerInputs
 from fleet.model.images import Publication
+from fleet.state.history import append
 from tests.builders import NOW, an_attempt
 from tests.builders.recording import a_job, record_fixed, write
 from tests.builders.sentences import tells
@@ -376,6 +378,11 @@ class Story:
 
     def _keys(self, path: str, *keys: str) -> None:
         assert [*self._part(path)] == [*keys], self._part(path)
+
+    def _recall(self, at: str) -> None:
+        world = json.loads((self.trial.folder / "world.json").read_text(encoding="utf-8"))
+        text, moment = json.dumps(world | {"time": at}), datetime.fromisoformat(at)
+        append(str(self.trial.folder / "history.zst"), text, moment)
 
     def _changed(self, before: str, after: str) -> None:
         assert self._part(before) != self._part(after)
