@@ -18,7 +18,7 @@ from tests.rigs.process import (
     fleet_command,
     run_process,
 )
-from tests.rigs.trial import Trial
+from tests.rigs.trial import Trial, fleet_yaml
 
 POOL = "provider: p, machine: ccx33, image: i"
 HEAD = "fleet: x\nproviders: {p: {kind: sim}}\nimages: {i: {suite: sid, architecture: amd64}}\n"

@@ -53,7 +53,7 @@ def version_of(number: str, *words: str) -> Version:
     if "since" in pairs:
         made["since"] = NOW - timedelta(days=int(pairs["since"].rstrip("d")))
     made |= {key: pairs[name] for key, name in _KEYS.items() if name in pairs}
-    return version(VERSION.format(number), *states, **made)
+    return version(VERSION.format(number), states[0] if states else "retired", **made)
 
 
 def world_of(verb: str, subject: str = "") -> World:
