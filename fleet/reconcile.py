@@ -7,13 +7,12 @@ step adds actions to the plans of pools.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from fleet.model.digests import config_digest, seal, world_digest
 from fleet.model.facts import World
 from fleet.model.plan import Plan
 from fleet.model.price_lists import with_price_lists
-from fleet.planner.allocation import Allocation, allocate
+from fleet.planner.allocation import allocate
 from fleet.planner.assembly import assemble
 from fleet.planner.begin import PoolPlans, begin_pool_plans
 from fleet.planner.budgets import judge_budgets
@@ -27,7 +26,6 @@ from fleet.planner.staffing import Service, find_supplies, staff
 from fleet.planner.turns import (
     Chosen,
     Lease,
-    Overtaking,
     choose_leases,
     find_free,
     find_overtaken,
@@ -36,6 +34,9 @@ from fleet.planner.turns import (
     may_give_up,
 )
 from fleet.schema.model import Fleet
+
+_Problem = tuple[Mapping[str, Supply], Layout, Sequence[EqualRequests]]
+"""The supplies, places and limits, and requests of a run: the problem to allocate."""
 
 
 def reconcile(
@@ -62,7 +63,8 @@ def reconcile_unsealed(
     """
     pool_plans = begin_pool_plans(fleet, world, inventories or take_inventory(fleet, world))
     problem = _pose(fleet, world, pool_plans)
-    layout, allocation, service, _ = _assign_requests(fleet, world, pool_plans, problem)
+    chosen, service, _ = _assign_requests(fleet, world, pool_plans, problem)
+    layout, allocation = chosen.layout, chosen.allocation
     headroom = Headroom(layout.rows, allocation.machines, allocation.counts)
     last = service.turns + 1
     for pool_plan in pool_plans.values():
@@ -84,41 +86,27 @@ def find_leases(fleet: Fleet, world: World, withheld: Collection[str] = ()) -> l
     """
     fleet = with_price_lists(fleet, world)
     pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
-    problem = _pose(fleet, world, pool_plans)
+    problem = _, layout, demand = _pose(fleet, world, pool_plans)
     if may_give_up(fleet, pool_plans):
-        withheld = {*withheld, *_assign_requests(fleet, world, pool_plans, problem).given_up}
-    free = find_free(fleet, world, pool_plans, problem.layout, withheld)
-    return [*choose_leases(fleet, world, problem.layout, problem.demand, free)]
-
-
-class _Problem(NamedTuple):
-    """The allocation problem of a run."""
-
-    supplies: Mapping[str, Supply]
-    layout: Layout
-    demand: Sequence[EqualRequests]
+        *_, given_up = _assign_requests(fleet, world, pool_plans, problem)
+        withheld = {*withheld, *given_up}
+    free = find_free(fleet, world, pool_plans, layout, withheld)
+    return [*choose_leases(fleet, world, layout, demand, free)]
 
 
 def _pose(fleet: Fleet, world: World, pool_plans: PoolPlans) -> _Problem:
     supplies = find_supplies(fleet, world, pool_plans)
     demand = sign_demand(fleet, world, supplies)
-    return _Problem(supplies, lay_out(fleet, world, pool_plans, supplies, demand), demand)
-
-
-class _Assigned(NamedTuple):
-    """The requests of a world, and the existing and new workers that serve them."""
-
-    layout: Layout
-    allocation: Allocation
-    service: Service
-    given_up: frozenset[str]
-    """Machines that are deleted, or get no ticket, in favour of tickets of other owners."""
+    return supplies, lay_out(fleet, world, pool_plans, supplies, demand), demand
 
 
 def _assign_requests(
     fleet: Fleet, world: World, pool_plans: PoolPlans, problem: _Problem
-) -> _Assigned:
-    """Assign requests to workers, with the creations and deletions that this requires."""
+) -> tuple[Chosen, Service, frozenset[str]]:
+    """Assign requests to workers, with the creations and deletions that this requires.
+
+    Also return the machines that are deleted, or get no ticket, in favour of tickets of others.
+    """
     supplies, layout, demand = problem
     allocation = by_age = allocate(layout.groups, layout.places, layout.rows)
     if overtaken := find_overtaken(fleet, world, demand, layout, by_age):
@@ -129,6 +117,5 @@ def _assign_requests(
     chosen = Chosen(layout, allocation)
     given_up = give_up_for_others(fleet, world, pool_plans, chosen, service)
     if overtaken:
-        before = Overtaking(overtaken, by_age, allocation)
-        given_up |= keep_for_turns(world, pool_plans, layout.places, before, service)
-    return _Assigned(layout, allocation, service, given_up)
+        given_up |= keep_for_turns(pool_plans, chosen, overtaken, by_age, service)
+    return chosen, service, given_up

@@ -7,7 +7,6 @@ branch has the same, since a connection alone already sends and returns facts.
 
 import argparse
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -65,21 +64,16 @@ def check_file(  # noqa: PLR0913 - every input that changes the findings
         from fleet.model.price_lists import with_price_lists
 
         loaded = loaded._replace(rest=with_price_lists(loaded.rest, world))
-    found = [*loaded.findings, *map(loaded.document.locate, _run_checks(loaded, today, recorded))]
+    # If the file is partly invalid, only definite errors count.
+    checked = [
+        each
+        for each in (check_all(loaded.rest, today, recorded) if loaded.rest is not None else ())
+        if loaded.fleet is not None
+        or (each.severity == "error" and not _can_be_defined(loaded, each))
+    ]
+    found = [*loaded.findings, *map(loaded.document.locate, checked)]
     findings = in_order(found, name)
     return Checked(None if has_errors(findings) else loaded.fleet, loaded.document, findings)
-
-
-def _run_checks(
-    loaded: Loaded, today: date, recorded: "RecordedNames | None"
-) -> Iterator[Finding]:
-    """Yield the findings of all checks; if the file is partly invalid, only definite errors."""
-    if loaded.rest is None:
-        return
-    for finding in check_all(loaded.rest, today, recorded):
-        is_sure = finding.severity == "error" and not _can_be_defined(loaded, finding)
-        if loaded.fleet is not None or is_sure:
-            yield finding
 
 
 def _can_be_defined(loaded: Loaded, finding: Finding) -> bool:
@@ -199,27 +193,21 @@ def refuse_untrusted(fleet: Fleet, base: Fleet | None, folder: Path) -> None:
 
     `base` is the configuration of the target branch; None if it is missing.
     """
-    found = list(dict.fromkeys(_findings(fleet, base, folder)))
-    if found:
-        raise refusal(
-            "this is a merge request, and its fleet.yaml is not approved yet; use `--world FILE`\n"
-            + "\n".join(found)
-        )
-
-
-def _findings(fleet: Fleet, base: Fleet | None, folder: Path) -> Iterator[str]:
-    for path in commands_in(fleet):
-        yield f"{path} would run a program"
-    for path in connections_in(fleet):
-        yield f"{path} would be connected to"
+    found = [f"{path} would run a program" for path in commands_in(fleet)]
+    found += [f"{path} would be connected to" for path in connections_in(fleet)]
     for path, secret in secrets_in(fleet):
-        yield f"{path} would be read"
+        found.append(f"{path} would be read")
         if isinstance(secret, FileSecret):
             file = (folder / secret.file).resolve()
             if not file.is_relative_to(folder.resolve()):
-                yield f"{path} would read {secret.file}, which is outside this folder"
+                found.append(f"{path} would read {secret.file}, which is outside this folder")
     if fleet.state != (base.state if base else type(fleet.state)()):
-        yield "state would be read elsewhere than the target branch's"
+        found.append("state would be read elsewhere than the target branch's")
+    if found:
+        raise refusal(
+            "this is a merge request, and its fleet.yaml is not approved yet; use `--world FILE`\n"
+            + "\n".join(dict.fromkeys(found))
+        )
 
 
 _Cites = TypeVar("_Cites", bound=Value)

@@ -20,7 +20,6 @@ from fleet.apply.spending import used_so_far
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.model.facts import (
     Absence,
-    Base,
     HeldRules,
     Listing,
     Machine,
@@ -29,7 +28,6 @@ from fleet.model.facts import (
     QueueReading,
     Stack,
     Unknown,
-    Worker,
     WorkerInputs,
     World,
 )
@@ -177,6 +175,9 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     hour, day, month = (period.start for period in periods(fleet, now))
     since = Since(hour=hour, day=day, month=month)
     members = sources.members.read() if sources.members is not None else {}
+    shared = {name: partial(e.read, base_ref(fleet, name)) for name, e in sources.bases.items()}
+    told_bases = asking("the base of provider", shared)
+    bases = {name: base for name, base in told_bases.items() if base is not None}
     world = World(
         fleet=fleet.fleet,
         time=now,
@@ -184,7 +185,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         providers=listings,
         stacks=stacks,
         absences=find_absences(before, sources.cleaners, (stacks, listings), asking, now),
-        bases=read_bases(fleet, sources.bases, asking),
+        bases=bases,
         images=_read_store(lambda: tuple(each.fact for each in sources.store.image_versions())),
         ledger=_read_store(partial(sources.store.ledger, since, fleet.money.currency)),
         attempts=() if isinstance(attempts, Unknown) else attempts,
@@ -392,15 +393,6 @@ def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None
     )
 
 
-def read_bases(
-    fleet: Fleet, bases: Mapping[str, SharedStackEngine], asking: SourceReader
-) -> dict[str, Base | Unknown]:
-    """Map provider to the stack of its shared resources, for providers with such a stack."""
-    asked = {name: partial(base.read, base_ref(fleet, name)) for name, base in bases.items()}
-    read = asking("the base of provider", asked)
-    return {name: base for name, base in read.items() if base is not None}
-
-
 def base_ref(fleet: Fleet, provider: str) -> StackRef:
     """Return the reference to a provider's shared stack. No pool's stack has the same name."""
     return StackRef(
@@ -543,15 +535,16 @@ def _share_packages(
             continue
         desk = desks[queue.tickets]
         if isinstance(desk.workers, tuple):
-            named = tuple(_building(each, told.get(each.running or "")) for each in desk.workers)
+            named = tuple(
+                each.altered(work=each.work.altered(package=package))
+                if each.work
+                and not each.work.package
+                and (package := told.get(each.running or "")) is not None
+                else each
+                for each in desk.workers
+            )
             desks[queue.tickets] = desk.altered(workers=named)
             yield queue.tickets, desks[queue.tickets]
-
-
-def _building(worker: Worker, package: str | None) -> Worker:
-    if worker.work is None or worker.work.package or package is None:
-        return worker
-    return worker.altered(work=worker.work.altered(package=package))
 
 
 _MIN_PAUSE_SECONDS = 0.2

@@ -1,7 +1,7 @@
 """Load fleet.yaml, observe the world and plan, for all commands that show a plan."""
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -232,21 +232,17 @@ def plan_for(
     """Return the guarded plan for a world, with the warnings about fleet.yaml."""
     config = priced(config, world)
     plan = guard(config.fleet, reconcile(config.fleet, world, inventories))
-    included = dict(_list_included_keys(config, {path[:2] for path in plan.cited if path}))
+    keys = sorted({path[:2] for path in plan.cited if path}, key=str)
+    # Key to the name of the included file that defines the key.
+    included = {
+        yaml_key(key): file
+        for key in keys
+        if (file := config.document.span(key).file) != config.document.name
+    }
     # The plan itself has a notice about the old prices that it uses.
     warnings = (each for each in config.warnings if each.rule != rule_of(old_prices))
     # The text shows only the first warnings, so those of this run come first.
     return plan.altered(warnings=(*plan.warnings, *warnings), included=included)
-
-
-def _list_included_keys(
-    config: Config, keys: Iterable[tuple[str | int, ...]]
-) -> Iterator[tuple[str, str]]:
-    """Yield (key, name of the included file) for each key that such a file defines."""
-    for key in sorted(keys, key=str):
-        file = config.document.span(key).file
-        if file != config.document.name:
-            yield yaml_key(key), file
 
 
 def compare_with(base: Config | Unknown, decision: PlanResult, console: Console) -> Comparison:

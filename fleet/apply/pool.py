@@ -139,14 +139,18 @@ class PoolRun:
     @property
     def actions(self) -> tuple[Action, ...]:
         """Return the pool's planned actions, except for orphans and missing machines."""
-        own = (each for each in self.plan.actions if each.pool == self.ref.pool)
-        return tuple(each for each in own if not (is_orphan(each) or is_gone(each)))
+        return tuple(
+            each
+            for each in self.plan.actions
+            if each.pool == self.ref.pool and not (is_orphan(each) or is_gone(each))
+        )
 
     @property
     def approvals(self) -> tuple[ApprovalVerdict, ...]:
         """Return the approvals that let some of the pool's actions pass."""
-        own = (each for each in self.plan.approvals if each.pool == self.ref.pool)
-        return tuple(each for each in own if each.passes)
+        return tuple(
+            each for each in self.plan.approvals if each.pool == self.ref.pool and each.passes
+        )
 
     @property
     def stack(self) -> Stack | None:

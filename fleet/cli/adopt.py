@@ -111,7 +111,18 @@ def judge_adoption(
     declared = pool_to_adopt(fleet, pool)
     inventories = take_inventory(fleet, world)
     inventory = inventories[pool]
-    unheard = [*inventory.blind, *_unreadable_registries(world, declared)]
+    listing = world.providers.get(declared.provider)
+    at_provider = isinstance(listing, Listing) and listing.workers is not None
+    unheard = [
+        *inventory.blind,
+        *(
+            f"workers of queue {queue} are unknown: {reading.workers.unknown}"
+            for queue, reading in sorted(world.queues.items())
+            if isinstance(reading.workers, Unknown)
+            and serves_queue(declared, queue)
+            and not at_provider
+        ),
+    ]
     if unheard:
         raise refusal(f"the machines of pool {pool} are unknown: {'; '.join(unheard)}")
     choice = choose_image(fleet, world, recall(fleet, world, inventories), pool)
@@ -162,16 +173,6 @@ def pool_to_adopt(fleet: Fleet, pool: str) -> Pool:
         else ("is not a pool whose machines fleet creates")
     )
     raise refusal(f"pool {pool} {what}; such pools: {known or 'none'}")
-
-
-def _unreadable_registries(world: World, declared: Pool) -> Iterator[str]:
-    """Yield an error for each unreadable worker registry of a pool."""
-    listing = world.providers.get(declared.provider)
-    at_provider = isinstance(listing, Listing) and listing.workers is not None
-    for queue, reading in sorted(world.queues.items()):
-        is_asked = not at_provider and serves_queue(declared, queue)
-        if is_asked and isinstance(reading.workers, Unknown):
-            yield f"workers of queue {queue} are unknown: {reading.workers.unknown}"
 
 
 def _consider(case: _AdoptionState, found: FoundMachine) -> None:

@@ -46,7 +46,7 @@ from fleet.explain.doctor import (
 from fleet.explain.troubles import find_troubles
 from fleet.model.decisions import SizeReason
 from fleet.model.doctor import CheckResult, Diagnosis, Summary, judge_clock, wrong
-from fleet.model.facts import Listing, QueueReading, Stack, Unknown
+from fleet.model.facts import Listing, Stack, Unknown
 from fleet.planner.assembly import IMAGE_PAGE
 from fleet.planner.budgets import spending_limits
 from fleet.planner.images import find_image_troubles
@@ -142,12 +142,8 @@ def _secrets(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
         except SecretMissing as error:
             yield wrong(about, error, _fix_for(reference))
             continue
-        exposure = asked.secrets.exposure(reference)
-        if exposure is not None:
-            said, fix = exposure
-            yield CheckResult(about=about, result="notice", said=said, fix=fix)
-        else:
-            yield CheckResult(about=about, result="ok", said="found")
+        said, fix = asked.secrets.exposure(reference) or ("found", "")
+        yield CheckResult(about=about, result="notice" if fix else "ok", said=said, fix=fix)
 
 
 def _fix_for(reference: Secret) -> str:
@@ -232,23 +228,19 @@ def _registries(case: Case) -> Iterator[CheckResult]:
             continue  # ticket machines have no registry; Copr's are given out by tickets
         is_server = isinstance(declared, DebusineQueue)
         key = f"queues.{queue}.{'read' if is_server else 'path'}"
-        yield _registry(f"queue {queue}, workers", key, reading, is_server=is_server)
-
-
-def _registry(about: str, key: str, reading: QueueReading, *, is_server: bool) -> CheckResult:
-    match reading.workers:
-        case None if not is_server:
-            said = "the recording has no workers; using the provider's list"
-            return CheckResult(about=about, result="unchecked", said=said)
-        case None:
-            said = f"unknown which workers are idle or busy: REST does not say; set {key}"
-            return CheckResult(
-                about=about, result="unchecked", said=said, fix="fleet debusine grants"
-            )
-        case Unknown() as unread:
-            return wrong(about, unread, f"see {key} in fleet.yaml")
-        case workers:
-            return CheckResult(about=about, result="ok", said=f"{len(workers):,} registered")
+        about = f"queue {queue}, workers"
+        match reading.workers:
+            case None if not is_server:
+                said = "the recording has no workers; using the provider's list"
+                yield CheckResult(about=about, result="unchecked", said=said)
+            case None:
+                said = f"unknown which workers are idle or busy: REST does not say; set {key}"
+                fix = "fleet debusine grants"
+                yield CheckResult(about=about, result="unchecked", said=said, fix=fix)
+            case Unknown() as unread:
+                yield wrong(about, unread, f"see {key} in fleet.yaml")
+            case workers:
+                yield CheckResult(about=about, result="ok", said=f"{len(workers):,} registered")
 
 
 def _providers(case: Case) -> Iterator[CheckResult]:
@@ -283,8 +275,10 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
         holder, killed = asked.lock(), asked.sources.store.killed_holder()
         faults = find_clock_faults(case.fleet, asked.sources.store, case.world)
     except (StoreMissing, StoreFailed) as error:
-        fix = _fix_for_store(case, error)
-        found = wrong(_STORE, error, fix)
+        listed = find_listed(case.world.providers)
+        fix = explain_lost_store(listed) if listed else "fleet state init"
+        is_missing = isinstance(error, StoreMissing)
+        found = wrong(_STORE, error, fix if is_missing else "see state.store in fleet.yaml")
         # A fleet that only observes queues needs no store.
         yield found if case.fleet.pools else found.altered(result="notice")
         return
@@ -310,19 +304,10 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
         if not isinstance(stack, Stack):
             yield wrong(f"pool {pool}, stack", stack, "fleet state show")
         elif stack.interrupted:
-            about, said = f"pool {pool}, stack", "the apply that holds the lock is changing it"
+            said, fix = "the apply that holds the lock is changing it", ""
             if holder == killed:
-                said = "an apply was interrupted while changing it"
-                yield CheckResult(about=about, result="notice", said=said, fix="fleet apply")
-            else:
-                yield CheckResult(about=about, result="notice", said=said)
-
-
-def _fix_for_store(case: Case, error: FleetError) -> str:
-    if not isinstance(error, StoreMissing):
-        return "see state.store in fleet.yaml"
-    listed = find_listed(case.world.providers)
-    return explain_lost_store(listed) if listed else "fleet state init"
+                said, fix = "an apply was interrupted while changing it", "fleet apply"
+            yield CheckResult(about=f"pool {pool}, stack", result="notice", said=said, fix=fix)
 
 
 def _images(case: Case) -> Iterator[CheckResult]:

@@ -144,15 +144,23 @@ def _plan_deletions(
         ):
             lost += inventory.blind
             inventory = replace(inventory, blind=(), frozen=())  # noqa: PLW2901 - as if it were there
-        pool = fleet.pools.get(name)
+        declared = fleet.pools.get(name)
+        pool = declared if isinstance(declared, Pool) else None
+        closed = Closure(lives.NO_SWEEP_CREATION, ("pools", name))
+        # The options have prices, and are closed to creations.
+        options = (
+            Option(name, t.name, market, "", price_per_hour(fleet, t, market), closed)
+            for t in (find_types(fleet, pool) if pool else ())
+            for market in (markets_of(pool) if pool else ())
+        )
         pool_plan = PoolPlan(
             fleet=fleet,
             world=world,
             inventory=inventory,
-            pool=pool if isinstance(pool, Pool) else None,
+            pool=pool,
             names=iter(()),
-            closed=Closure(lives.NO_SWEEP_CREATION, ("pools", name)),
-            options=tuple(_list_prices(fleet, pool, name)) if isinstance(pool, Pool) else (),
+            closed=closed,
+            options=tuple(options),
         )
         for unit in inventory.known:
             because = select(inventory, unit)
@@ -172,15 +180,6 @@ def _plan_deletions(
     # Shared parts are changed only by an apply.
     left = {"releases": (), "resumes": (), "bases": ()}
     return seal(plan.altered(pools=pools, unknown=tuple(dict.fromkeys(unknown)), **left))
-
-
-def _list_prices(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
-    """Yield the options of a pool for their prices. Each option is closed to creations."""
-    for known in find_types(fleet, pool):
-        for market in markets_of(pool):
-            price = price_per_hour(fleet, known, market)
-            closed = Closure(lives.NO_SWEEP_CREATION, ("pools", name))
-            yield Option(name, known.name, market, "", price, closed)
 
 
 def _unknown_parts(inventory: PoolInventory) -> tuple[str, ...]:

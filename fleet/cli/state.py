@@ -192,9 +192,8 @@ def orphans(config: Config, args: argparse.Namespace, console: Console) -> int:
 
 def _orphan_to_text(orphan: Orphan) -> str:
     where = f"pool {orphan.pool}, provider {orphan.provider}, id {orphan.id or 'unknown'}"
-    becomes = "; `fleet apply` deletes it" if orphan.goes else ""
-    if orphan.ticket:
-        becomes = f"; kept until ticket {orphan.ticket} ends"
+    kept = f"; kept until ticket {orphan.ticket} ends" if orphan.ticket else ""
+    becomes = kept or ("; `fleet apply` deletes it" if orphan.goes else "")
     more = f"{becomes}: fleet explain worker {orphan.name}" if becomes else ""
     return f"{orphan.name} ({where}): {_SAID[orphan.kind]}{more}"
 

@@ -501,7 +501,7 @@ def _find_stopped(
             # A limit that stops them also without the change is no effect of it.
             ours = (by for by in each.blocked if any(overlaps(by.path, key) for key in edited))
             first = next(chain(lasting, ours, each.blocked), each)
-            is_edited = any(map(each.is_decided_by, edited))
+            is_edited = any(overlaps(path, key) for path in each.paths for key in edited)
             causes[alike] = is_edited, (first.because, first.path, is_lasting)
         is_edited, cause = causes[alike]
         keys = set(each.requests) - seen

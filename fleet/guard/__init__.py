@@ -222,7 +222,12 @@ def find_stopped(
     fleet: Fleet, plan: Plan, orders: Iterable[Order], actions: Iterable[Action | Release]
 ) -> Iterator[tuple[Freeze | Hold, Action | Release]]:
     """Yield (order, action) for each action that a freeze or hold forbids, by the first order."""
-    over = _over_budget(fleet, plan)
+    # Pools whose existing machines, without new machines, exceed a budget.
+    paths = {budget.path[:2] for budget in plan.budgets if budget.exceeded}
+    of_all = [fleet.budgets[str(name)] for section, name in paths if section == "budgets"]
+    over = {str(name) for section, name in paths if section == "pools"}
+    if not all(budget.is_filtered for budget in of_all):
+        over = {verdict.pool for verdict in plan.pools}
     stopping = [each for each in orders if isinstance(each, Freeze | Hold)]
     for action in actions:
         kind = _kind_to_freeze(action, over)
@@ -255,15 +260,6 @@ def command_to_end(order: Freeze) -> str:
     if order.is_precaution:
         return "fleet doctor"
     return f"fleet freeze --pool {order.pool} --end" if order.pool else "fleet freeze --end"
-
-
-def _over_budget(fleet: Fleet, plan: Plan) -> frozenset[str]:
-    """Return the pools whose existing machines, without new machines, exceed a budget."""
-    paths = {budget.path[:2] for budget in plan.budgets if budget.exceeded}
-    of_all = [fleet.budgets[str(name)] for section, name in paths if section == "budgets"]
-    if not all(budget.is_filtered for budget in of_all):
-        return frozenset(verdict.pool for verdict in plan.pools)
-    return frozenset(str(name) for section, name in paths if section == "pools")
 
 
 def _refuse_unregistrable(

@@ -78,8 +78,7 @@ def warn_of_approvals(approvals: Sequence[ApprovalVerdict], today: date) -> Iter
     """Warn about unexpired approvals in fleet.yaml that have no effect and can be removed."""
     for approval in approvals:
         if approval.inert and not approval.by and approval.expires >= today:
-            message = words.describe_inert(approval)
-            yield Warning_(rule="inert-approval", message=message)
+            yield Warning_(rule="inert-approval", message=words.describe_inert(approval))
 
 
 def approve_first(

@@ -362,9 +362,12 @@ def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
     ]
     able = [each for each in (*plan.pools, *gone) if each.mode not in ("static", "observe")]
     for verdict in sorted(able, key=lambda verdict: verdict.pool):
-        going = _without_paced_replacements(
-            fleet.pools.get(verdict.pool), verdict, ours[verdict.pool]
-        )
+        pool, going = fleet.pools.get(verdict.pool), ours[verdict.pool]
+        if isinstance(pool, Pool) and pool.mode == "apply":
+            # `turns` rounds the share up to one machine, as in the replacement step.
+            pace = pace_of(pool).turns(verdict.machines)
+            paced = [a for a in going if a.reason in REPLACEMENT_REASONS][:pace]
+            going = [action for action in going if action not in paced]
         lost = unseen.get(verdict.pool, [])
         unwanted = verdict.unwanted - demanded[verdict.pool]
         count = max(unwanted, len(going)) + len(lost)
@@ -391,18 +394,6 @@ def _has_lost_data(going: Sequence[Action | Release]) -> bool:
 
 def _cause_of(going: Action | Release) -> Cause:
     return Cause.KNOWLEDGE if isinstance(going, Release) else going.cause
-
-
-def _without_paced_replacements(
-    pool: object, verdict: PoolVerdict, going: Sequence[Action]
-) -> list[Action]:
-    """Return the removals, except replacements that `replace.at_a_time` allows."""
-    if isinstance(pool, Pool) and pool.mode == "apply":
-        # `turns` rounds the share up to one machine, as in the replacement step.
-        pace = pace_of(pool).turns(verdict.machines)
-        replaced = [action for action in going if action.reason in REPLACEMENT_REASONS][:pace]
-        return [action for action in going if action not in replaced]
-    return list(going)
 
 
 def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
@@ -438,33 +429,21 @@ def _find_increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iter
             ]
             least = min(size_of(pool).min, size_of(pool).max) if warm else 0
             lacking = max(0, least - verdict.machines - len(creates))
-            made, drained, rises = _cost_rises(plan, verdict, ours[verdict.pool])
+            made = [each for each in creates if each.reason is Reason.REPLACEMENT]
+            outdated = [each for each in ours[verdict.pool] if each.reason is Reason.OUTDATED]
+            drained = [each for each in outdated if not isinstance(each, Create)]
+            price = made[0].cost if made else verdict.price
+            old = [w for w in plan.workers if w.pool == verdict.pool and w.outdated]
+            # A machine of unknown cost may cost nothing: count the whole new price as increase.
+            costs = [amount_of(each.cost) or Decimal(0) for each in old if made or drained]
+            rises = sorted((price - cost for cost in costs if cost < price), reverse=True)
+            if not rises:
+                made, drained = [], []
             if warm or rises:
-                costs = tuple(action.cost for action in warm)
-                amounts = (*costs, *rises, *costs[-1:] * lacking)
+                added = tuple(action.cost for action in warm)
+                amounts = (*added, *rises, *added[-1:] * lacking)
                 ours_here = [*warm, *made]
                 yield _PoolCase(verdict, len(amounts), ours_here, along=drained, amounts=amounts)
-
-
-def _cost_rises(
-    plan: Plan, verdict: PoolVerdict, actions: Sequence[Action]
-) -> tuple[list[Create], list[Action], list[Decimal]]:
-    """Return the replacements, the drains of outdated workers, and the hourly cost increases.
-
-    All are empty if no replacement is more expensive.
-    """
-    made = [a for a in actions if isinstance(a, Create) and a.reason is Reason.REPLACEMENT]
-    drained: list[Action] = [
-        a for a in actions if a.reason is Reason.OUTDATED and not isinstance(a, Create)
-    ]
-    if not (made or drained):
-        return [], [], []
-    price = made[0].cost if made else verdict.price
-    old = [worker for worker in plan.workers if worker.pool == verdict.pool and worker.outdated]
-    # A machine of unknown cost may cost nothing: count the whole new price as increase.
-    costs = (amount_of(each.cost) or Decimal(0) for each in old)
-    rises = sorted((price - cost for cost in costs if cost < price), reverse=True)
-    return (made, drained, rises) if rises else ([], [], [])
 
 
 def _refuse(
@@ -485,12 +464,16 @@ def _refuse(
             lines.append(line_to_paste(limit.guard, case.pool, rest, plan.time.date()))
             commands.append(command_to_type(limit.guard, case.pool, rest))
     used = describe_approvals(plan, limit.guard, pool, len(passing)) if pool else ""
+    gone = [f"`previously: {case.pool}`" for case in cases if case.verdict.mode == "removed"]
+    renamed = f"if a pool was renamed, write {' or '.join(gone)} in it; " if gone else ""
+    is_lost = any(_has_lost_data(case.actions) for case in cases)
+    hint = _RESTORE_HINT if is_lost else f"{renamed}{_APPROVE_HINT}"
     result = GuardResult(
         guard=limit.guard,
         pool=pool,
         result="refused" if lines else "passed",
         because=join(because, used),
-        way_out=_way_out(cases, lines) if lines else "",
+        way_out=f"{hint} {' and '.join(lines)}" if lines else "",
         path=limit.path,
         count=sum(len(case.amounts) for case in cases),
         of=cases[0].held if pool else _count_with_unseen(plan),
@@ -501,14 +484,3 @@ def _refuse(
         commands=tuple(commands),
     )
     return GuardDecision(result, later, passing)
-
-
-def _way_out(cases: Sequence[_PoolCase], lines: Sequence[str]) -> str:
-    """Return instructions to let intended actions pass. The lines to paste come last."""
-    if any(_has_lost_data(case.actions) for case in cases):
-        start = _RESTORE_HINT
-    else:
-        gone = [f"`previously: {case.pool}`" for case in cases if case.verdict.mode == "removed"]
-        renamed = f"if a pool was renamed, write {' or '.join(gone)} in it; " if gone else ""
-        start = f"{renamed}{_APPROVE_HINT}"
-    return f"{start} {' and '.join(lines)}"

@@ -9,13 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 _FIELD = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*:(.*)")
-_NEEDED = ("Types", "URIs", "Suites")
 _TYPES = frozenset({"deb", "deb-src"})
 _URI = re.compile(r"[a-z][a-z0-9.+-]*:[^\s@]+")
-_TRUSTING = ("trusted", "allow-insecure")
 _BEGIN = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 _END = "-----END PGP PUBLIC KEY BLOCK-----"
-_PRIVATE = "PRIVATE KEY BLOCK-----"
 _KEYRING = re.compile(r"/\S+|[0-9A-Fa-f]{40}!?")
 _ONE_LINE = re.compile(r"deb(-src)?\s")
 
@@ -105,7 +102,7 @@ def _misread(line: str, part: tuple[int, int]) -> Problem:
 
 
 def _wrong_fields(stanza: _Stanza) -> Iterator[Problem]:
-    for name in _NEEDED:
+    for name in ("Types", "URIs", "Suites"):
         if not stanza.words(name.lower()):
             yield Problem(f"the source has no {name}", f"add a line {name}: …", stanza.part)
     exact = [suite.endswith("/") for suite in stanza.words("suites")]
@@ -123,7 +120,7 @@ def _wrong_fields(stanza: _Stanza) -> Iterator[Problem]:
 
 
 def _wrong_key(stanza: _Stanza) -> Iterator[Problem]:
-    for name in _TRUSTING:
+    for name in ("trusted", "allow-insecure"):
         if stanza.words(name) and stanza.fields[name].lower() != "no":
             yield Problem(
                 "the source is trusted without a signature",
@@ -134,7 +131,7 @@ def _wrong_key(stanza: _Stanza) -> Iterator[Problem]:
     key = stanza.fields.get("signed-by", "").strip()
     if not key:
         yield Problem("the source has no key", _KEY_HINT, stanza.part, keyless=True)
-    elif _PRIVATE in key:
+    elif "PRIVATE KEY BLOCK-----" in key:
         hint = "create a new key, because this one is exposed, and write its public key here"
         yield Problem("this is a private key", hint, stanza.parts["signed-by"], keyless=True)
     elif not _is_key(key):

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic_core import to_json
 
-from fleet.model.facts import Demand, Listing, QueueReading, Request, World
+from fleet.model.facts import Demand, Listing, Request, World
 from fleet.model.plan import Action, Create, Plan, Signature, Unserved, WorkerVerdict
 from fleet.model.values import FOR_PEOPLE, Value, canonical_json, digest
 from fleet.schema.model import Fleet
@@ -102,7 +102,15 @@ def config_digest(fleet: Fleet) -> str:
 def world_digest(world: World) -> str:
     """Return the digest of an observation, regardless of the order of records."""
     bare = world.altered(
-        queues={name: _without_records(reading) for name, reading in world.queues.items()},
+        queues={
+            name: reading.altered(
+                demand=reading.demand.altered(requests=())
+                if isinstance(reading.demand, Demand)
+                else reading.demand,
+                workers=() if isinstance(reading.workers, tuple) else reading.workers,
+            )
+            for name, reading in world.queues.items()
+        },
         providers={
             name: listing
             if not isinstance(listing, Listing)
@@ -148,15 +156,6 @@ def _encode_unserved(causes: Iterable[Unserved], omitted: _Omitted) -> Iterator[
             known[key] = hashlib.sha256(reasons).digest()
         own = {"because": True, "blocked": True, "decisions": True}
         yield _encode(each, own) + known[key]
-
-
-def _without_records(reading: QueueReading) -> QueueReading:
-    demand, workers = reading.demand, reading.workers
-    if isinstance(demand, Demand):
-        demand = demand.altered(requests=())
-    if isinstance(workers, tuple):
-        workers = ()
-    return reading.altered(demand=demand, workers=workers)
 
 
 def _list_records(world: World) -> Iterator[tuple[tuple[str, str], tuple[Value, ...]]]:

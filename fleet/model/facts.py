@@ -214,8 +214,7 @@ class HeldRules(Value):
     @property
     def digest(self) -> str:
         """Return the digest of the rules, regardless of their order."""
-        rules = {rule.model_dump_json() for rule in (*self.written, *self.others)}
-        return digest(sorted(rules))
+        return digest(sorted({rule.model_dump_json() for rule in (*self.written, *self.others)}))
 
 
 class Unknown(Value):

@@ -443,8 +443,7 @@ class Manifest(Value):
     @property
     def worker(self) -> str:
         """Return the installed version of debusine-worker; empty if unknown."""
-        found = (each.version for each in self.packages if each.name == "debusine-worker")
-        return next(found, "")
+        return next((each.version for each in self.packages if each.name == "debusine-worker"), "")
 
 
 _TEST_STATES: tuple[State, ...] = ("built", "tested", "failed")

@@ -71,11 +71,6 @@ class GuardResult(Value):
         (), "Commands that do the same without a merge request, one per pool."
     )
 
-    @property
-    def is_worth_saying(self) -> bool:
-        """Return whether the guard withholds an action, or would do so without an approval."""
-        return self.result != "passed" or self.approved > 0
-
 
 GuardName = Literal["boot_failures", "cost_increase", "delete", "rival"]
 """The guards that an approval can overrule."""
@@ -445,8 +440,7 @@ Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
 
 def is_begun(action: Action) -> bool:
     """Return whether an earlier run started this action but did not finish it."""
-    begun = isinstance(action, Delete) and action.begun
-    return begun or action.reason is Reason.INTERRUPTED
+    return (isinstance(action, Delete) and action.begun) or action.reason is Reason.INTERRUPTED
 
 
 NotKnown = Literal["machines", "workers", "cost", "price"]
@@ -603,10 +597,6 @@ class Unserved(Value):
     def cause(self) -> frozenset[tuple[Code, Path]]:
         """Return the codes and keys of the decisions, which identify the cause."""
         return frozenset((each.code, each.key) for each in self.decisions)
-
-    def is_decided_by(self, key: Path) -> bool:
-        """Return whether a key of fleet.yaml, a part of it or a section of it decides."""
-        return any(overlaps(path, key) for path in self.paths)
 
     def is_lasting(self, zero: Collection[str]) -> bool:
         """Return whether the requests get no machine before fleet.yaml changes.

@@ -44,22 +44,7 @@ def with_price_lists(fleet: Fleet, world: World) -> Fleet:
 def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
     """Return the fleet with this price list for a provider."""
     declared = fleet.providers[provider]
-    listed = {
-        provider: declared.with_list(ProviderPrices(prices, _table_of_list(declared.kind, prices)))
-    }
-    return fleet.model_copy(update={"providers": fleet.providers | listed})
-
-
-def own_prices(declared: Provider, world: World, name: str) -> PriceList | None:
-    """Return the price list that a provider reported; None if missing or for another location."""
-    read = world.prices.get(name)
-    return (
-        read if isinstance(read, PriceList) and read.location == declared.price_location else None
-    )
-
-
-def _table_of_list(kind: str, prices: PriceList) -> PriceTable:
-    shipped = table(kind, prices.location).types
+    shipped = table(declared.kind, prices.location).types
     sold = {
         name: MachineType(
             name=name,
@@ -73,4 +58,15 @@ def _table_of_list(kind: str, prices: PriceList) -> PriceTable:
         for name, quote in prices.quotes.items()
     }
     gone = {name: replace(known, price=None) for name, known in shipped.items()}
-    return PriceTable(prices.read_at.date().isoformat(), "its own price list", gone | sold)
+    date = prices.read_at.date().isoformat()
+    own = PriceTable(date, "its own price list", gone | sold)
+    listed = {provider: declared.with_list(ProviderPrices(prices, own))}
+    return fleet.model_copy(update={"providers": fleet.providers | listed})
+
+
+def own_prices(declared: Provider, world: World, name: str) -> PriceList | None:
+    """Return the price list that a provider reported; None if missing or for another location."""
+    read = world.prices.get(name)
+    return (
+        read if isinstance(read, PriceList) and read.location == declared.price_location else None
+    )

@@ -248,7 +248,14 @@ def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
 
     Unknown types are left out. `price` is None if neither the price list nor the pool has a price.
     """
-    return _cache_for_machine(fleet, pool, "types", lambda: _find_types(fleet, pool))
+
+    def find() -> tuple[MachineType, ...]:
+        if isinstance(pool.machine, str):
+            known = _find_sold_type(fleet, pool.provider, pool.machine)
+            return (known,) if known else ()
+        return tuple(_overridden(fleet, pool, pool.machine))
+
+    return _cache_for_machine(fleet, pool, "types", find)
 
 
 def _cache_for_machine(
@@ -257,13 +264,6 @@ def _cache_for_machine(
     """Return a value that depends only on a pool's `machine`, cached for equal settings."""
     about = about, id(pool.machine), pool.provider, pool.image
     return fleet.cached(about, (pool.machine,), find)
-
-
-def _find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
-    if isinstance(pool.machine, str):
-        known = _find_sold_type(fleet, pool.provider, pool.machine)
-        return (known,) if known else ()
-    return tuple(_overridden(fleet, pool, pool.machine))
 
 
 def _overridden(fleet: Fleet, pool: Pool, machine: MachineSettings) -> Iterator[MachineType]:
@@ -354,8 +354,7 @@ def types_named(fleet: Fleet, name: str) -> Iterator[MachineType]:
 def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
     """Return the names of the machine types that a provider of this fleet sells, sorted."""
     declared = fleet.providers.get(provider)
-    own = declared.own_types if declared else {}
-    return tuple(sorted({*table_of(declared).types, *own}))
+    return tuple(sorted({*table_of(declared).types, *(declared.own_types if declared else ())}))
 
 
 def sold_types(fleet: Fleet, provider: str) -> Iterator[MachineType]:
@@ -416,10 +415,6 @@ class Tariff(NamedTuple):
     """Minimum billed time in seconds."""
     cap: Decimal | None = None
     """Maximum cost of a machine per calendar month."""
-
-    def is_by_second_after(self, seconds: int) -> bool:
-        """Return whether a machine older than `seconds` is billed by the second, without a cap."""
-        return self.increment == 1 and self.minimum <= seconds and self.cap is None
 
 
 FREE = Tariff(price=Decimal(0))

@@ -15,7 +15,7 @@ from fleet.planner.lifecycle.table import apply_rules
 from fleet.planner.machine_inputs import (
     NOTHING_SHARED,
     Closure,
-    digests_of,
+    digest_of,
     find_closures,
     known_names,
     options_of,
@@ -65,7 +65,10 @@ def begin_pool_plans(
         if pool_plan.pool is not None:
             pool_plan.offer = offer_of_pool(fleet, name, choice.images)
         if not pool_plan.closed:
-            pool_plan.digests = digests_of(fleet, pool_plan.options, choice)
+            # Machines with image versions that a guard stopped are not outdated.
+            pool_plan.digests = frozenset(
+                digest_of(fleet, option, image) for option in options for image in choice.ids
+            )
             pool_plan.closed = why_closed(pool_plan.options)
         pool_plans[name] = pool_plan
     apply_rules(pool_plans.values(), "before")

@@ -369,15 +369,25 @@ class Books:
     def _observe(
         self, holding: BilledMachine, end: datetime, owner: Owner, *, is_permanent: bool
     ) -> _Machine:
-        """Return an existing machine with its expected times. `end` is its deletion time."""
-        until = NEVER if is_permanent else end
+        """Return an existing machine with its expected times. `end` is its deletion time.
+
+        The last run of a paid increment deletes the machine, so each request that keeps the
+        machine adds increments from then on. For an increment below two runs, the earliest
+        deletion time is the expected one.
+        """
+        until = earliest = NEVER if is_permanent else end
+        step, unit = (holding.tariff or FREE).increment, holding.unit
+        if until != NEVER and unit and step >= self._removal_delay.total_seconds():
+            is_drained = not isinstance(self.fleet.queues.get(unit.registry or ""), TicketQueue)
+            looks = self._run if is_drained else timedelta()
+            earliest = min(end, self._deletion_time_of(holding, looks))
         return _Machine(
             holding,
             self._ready_of(holding),
             self._idle_seconds(holding),
             until,
             freed=end,
-            earliest=self._earliest_end_of(holding, until),
+            earliest=earliest,
             owner=owner,
             is_permanent=is_permanent,
         )
@@ -508,19 +518,6 @@ class Books:
         """Return True if a pool has fewer machines than `min` and `spare` require."""
         units = [machine.holding.unit for machine in self._machines_of.get(name, ())]
         return sum(not (unit and is_going(unit)) for unit in units) < self._stay(name)
-
-    def _earliest_end_of(self, holding: BilledMachine, end: datetime) -> datetime:
-        """Return the earliest deletion time of a machine that is expected to be deleted at `end`.
-
-        The last run of a paid increment deletes the machine, so each request that keeps the
-        machine adds increments from then on. For an increment below two runs, return the expected
-        deletion time.
-        """
-        tariff, unit = holding.tariff or FREE, holding.unit
-        if end == NEVER or unit is None or tariff.increment < self._removal_delay.total_seconds():
-            return end
-        is_drained = not isinstance(self.fleet.queues.get(unit.registry or ""), TicketQueue)
-        return min(end, self._deletion_time_of(holding, self._run if is_drained else timedelta()))
 
     def _deletion_time_of(self, holding: BilledMachine, looks: timedelta) -> datetime:
         """Return the deletion time of a machine. `looks` is the delay until runs delete it."""

@@ -95,12 +95,18 @@ def find_contradictions(
         for differing in find_differing_records(fleet, queue_context(demand)):
             message = add_reason(f"queue {queue}", differing)
             yield Warning_(rule="contradicting-sources", message=message)
-    workers = _reporting_workers(fleet, world)
+    pools = {n: pool for n, pool in fleet.pools.items() if isinstance(pool, StaticPool)}
+    static = {worker: name for name, pool in pools.items() for worker in pool.static}
+    # Workers of a pool with equal tags have equal contradictions.
+    workers: defaultdict[str, dict[tuple[str, ...], Worker]] = defaultdict(dict)
+    for _, worker in sorted(world.registered(), key=lambda each: each[1].name):
+        pool = static.get(worker.name, worker.pool or "")
+        workers[pool].setdefault(worker.provides, worker)
     for name in sorted(fleet.pools):
         published = images.get(name, world.versions)
         doubts = [(f"pool {name}", doubt) for doubt in find_doubts(fleet, name, published)]
         of_pool = {doubt for _, doubt in doubts}
-        for worker in workers[name].values():
+        for worker in (each for tags, each in workers[name].items() if tags):
             doubts += (
                 (f"worker {worker.name} of pool {name}", doubt)
                 for doubt in find_doubts(fleet, name, published, worker)
@@ -111,20 +117,6 @@ def find_contradictions(
             if doubt not in known:
                 message = add_reason(who, doubt.because)
                 yield Warning_(rule="contradicting-sources", message=message)
-
-
-def _reporting_workers(
-    fleet: Fleet, world: World
-) -> defaultdict[str, dict[tuple[str, ...], Worker]]:
-    """Map pool name to reported tags to the first worker that reports these tags."""
-    pools = {n: pool for n, pool in fleet.pools.items() if isinstance(pool, StaticPool)}
-    static = {worker: name for name, pool in pools.items() for worker in pool.static}
-    found: defaultdict[str, dict[tuple[str, ...], Worker]] = defaultdict(dict)
-    for _, worker in sorted(world.registered(), key=lambda each: each[1].name):
-        if worker.provides:
-            pool = static.get(worker.name, worker.pool or "")
-            found[pool].setdefault(worker.provides, worker)
-    return found
 
 
 def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterator[WorkerVerdict]:

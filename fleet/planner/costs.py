@@ -38,8 +38,7 @@ def deletion_time(
 ) -> datetime:
     """Return the deletion time of a surplus machine that runs may delete from `moment` on."""
     age = -((created_at - moment) // timedelta(seconds=1))
-    seconds = deletion_age(pool, tariff or FREE, age)
-    return created_at + timedelta(seconds=seconds)
+    return created_at + timedelta(seconds=deletion_age(pool, tariff or FREE, age))
 
 
 class Way(NamedTuple):

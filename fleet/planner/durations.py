@@ -20,7 +20,7 @@ An entry for all packages states no duration of a package that an earlier entry 
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -337,7 +337,12 @@ class Durations:
             return _Known(takes, Timing(speed=self._usual) if self._usual else None, None)
         first = first or Duration.model_construct(machine=fitted[0].type)
         stated: dict[str, int] = {}
-        for entry in _without_later_general(entries):
+        is_named = False
+        for entry in entries:
+            # Once the package has its own time, entries for all packages do not count.
+            if entry.match is None and is_named:
+                continue
+            is_named |= entry.match is not None and entry.takes is not None
             if entry.machine is not None and entry.takes is not None:
                 stated.setdefault(entry.machine, entry.takes)
         named = [*types_named(self._fleet, first.machine)] if first.machine else []
@@ -353,15 +358,6 @@ class Durations:
         unstated = (each for each in fitted if each.type not in stated)
         measured = (each.seconds for each in unstated if each.type == first.machine)
         return _Known(takes, timing, next(measured, None))
-
-
-def _without_later_general(entries: Iterable[Duration]) -> Iterator[Duration]:
-    """Yield the entries; once the package has its own time, omit entries for all packages."""
-    is_named = False
-    for entry in entries:
-        if entry.match is not None or not is_named:
-            yield entry
-        is_named |= entry.match is not None and entry.takes is not None
 
 
 def _entries(fleet: Fleet, task: str, names: tuple[str, ...]) -> list[Duration]:

@@ -384,29 +384,26 @@ def stopped_boots(
             boots[attempt.image, attempt.type].append(attempt)
     found: defaultdict[str, dict[str, StoppedImage]] = defaultdict(dict)
     for (image, kind), attempts in boots.items():
-        if stop := _judge_boots(rule, kind, attempts[: rule.of_last]):
-            found[image][kind] = stop
+        latest = attempts[: rule.of_last]
+        failed = [attempt for attempt in latest if attempt.result == "failed"]
+        if len(failed) < rule.stop_after:
+            continue
+        # A new boot replaces the oldest counted boot only if `of_last` boots are known.
+        free = rule.of_last - len(latest)
+        retries = next(
+            free + nth
+            for nth in range(len(latest) + 1)
+            if sum(each.result == "failed" for each in latest[: len(latest) - nth])
+            < rule.stop_after
+        )
+        found[image][kind] = StoppedImage(
+            counts=(words.BootCount(len(failed), len(latest), kind),),
+            # When this failure no longer counts, fewer than stop_after remain.
+            until=failed[rule.stop_after - 1].at + BOOT_MEMORY,
+            failed=tuple(each.worker for each in failed),
+            retries=retries,
+        )
     return dict(found)
-
-
-def _judge_boots(rule: BootFailures, kind: str, latest: Sequence[Attempt]) -> StoppedImage | None:
-    failed = [attempt for attempt in latest if attempt.result == "failed"]
-    if len(failed) < rule.stop_after:
-        return None
-    # A new boot replaces the oldest counted boot only if `of_last` boots are known.
-    free = rule.of_last - len(latest)
-    retries = next(
-        free + nth
-        for nth in range(len(latest) + 1)
-        if sum(each.result == "failed" for each in latest[: len(latest) - nth]) < rule.stop_after
-    )
-    return StoppedImage(
-        counts=(words.BootCount(len(failed), len(latest), kind),),
-        # When this failure no longer counts, fewer than stop_after remain.
-        until=failed[rule.stop_after - 1].at + BOOT_MEMORY,
-        failed=tuple(each.worker for each in failed),
-        retries=retries,
-    )
 
 
 def join_stops(stops: Sequence[StoppedImage]) -> StoppedImage:

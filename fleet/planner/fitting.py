@@ -136,8 +136,7 @@ def _key_of(code: Unfit, tags: Sequence[str], pool: Pool | StaticPool) -> str:
         return "provides"
     if code is Unfit.TAG_MISSING and any(tag.startswith(BUILD_ARCH) for tag in tags):
         return "image"
-    keys = {Unfit.TOO_SMALL: "machine", Unfit.TAG_NOT_BROUGHT: "requires"}
-    return keys.get(code, "provides")
+    return {Unfit.TOO_SMALL: "machine", Unfit.TAG_NOT_BROUGHT: "requires"}.get(code, "provides")
 
 
 class FitDecider:

@@ -143,7 +143,11 @@ def forecast(
         turns.add_idle()
         for after, request, asked in _list_waiving(fleet, world, plan, requests):
             turns.start_after(found, request, asked, after)
-    _drop_partial_queues(plan, found)
+    # Unread requests of partly read queues possibly come first, so their starts are unknown.
+    sampled = {estimate.queue for estimate in plan.estimates}
+    for key in [key for key in found.starts if key.partition("/")[0] in sampled]:
+        del found.workers[key]
+        found.leave(key, answers.explain_sampled_turn(found.starts.pop(key)))
     return found
 
 
@@ -283,15 +287,6 @@ _LIMITS = frozenset(
     }
 )
 """Reasons for waiting that more machines do not remove."""
-
-
-def _drop_partial_queues(plan: Plan, found: Forecast) -> None:
-    """Remove the starts in partly read queues, because unread requests possibly come first."""
-    sampled = {estimate.queue for estimate in plan.estimates}
-    for key in [key for key in found.starts if key.partition("/")[0] in sampled]:
-        turn = found.starts.pop(key)
-        del found.workers[key]
-        found.leave(key, answers.explain_sampled_turn(turn))
 
 
 def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] | None:

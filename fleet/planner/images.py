@@ -601,22 +601,16 @@ def _add_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
     booted = version.ids[case.pool.provider]
     failing = case.failing(booted)
     if not failing:
-        problem = join(choice.problem, _missing_tags(choice.images, version))
+        offered = {tag for each in choice.images for tag in each.provides}
+        lacking = sorted(offered - {*version.provides}) if version.provides else []
+        missing = words.describe_missing_tags(version, lacking) if lacking else ""
+        problem = join(choice.problem, missing)
         return replace(choice, candidate=booted, share=version.share, problem=problem)
     stop = join_stops([*failing.values()])
     # This run retires a failed candidate of a rule (`images.NAME.promote`): name no retry time.
     why = stop.summary if version.by_rule else stop.said
     problem = join(choice.problem, words.explain_candidate_stopped(version, why, case.last_boot))
     return replace(choice, stopped=(*choice.stopped, booted), problem=problem)
-
-
-def _missing_tags(current: Iterable[ImageVersion], candidate: ImageVersion) -> str:
-    """Describe the tags of the current version that a candidate lacks; empty without such tags."""
-    offered = {tag for version in current for tag in version.provides}
-    lacking = sorted(offered - {*candidate.provides})
-    if not (candidate.provides and lacking):
-        return ""
-    return words.describe_missing_tags(candidate, lacking)
 
 
 def _unpromoted_ids(case: _ImageCase) -> Iterator[str]:

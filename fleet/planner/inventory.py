@@ -22,7 +22,6 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from fleet.model.facts import (
-    Absence,
     Attempt,
     Charge,
     Demand,
@@ -45,16 +44,22 @@ from fleet.planner.units import (
     Unit,
     UnitState,
     conflict_of,
-    enrols_at,
     is_busy,
     is_overdue,
     is_up,
     may_return,
     observed_state,
     registered_state,
-    revokes_at,
 )
-from fleet.schema.model import Fleet, Gone, Pool, TicketQueue, serves_queue, static_names
+from fleet.schema.model import (
+    DebusineQueue,
+    Fleet,
+    Gone,
+    Pool,
+    TicketQueue,
+    serves_queue,
+    static_names,
+)
 from fleet.schema.units import write_duration
 from fleet.words import lives, notes
 
@@ -381,10 +386,18 @@ class _Observer:
             self._registrations[queues, provider] = found
         registrations = self._registrations[queues, provider]
         if isinstance(listing, Unknown):
+            unseen = []
+            for each in sorted(stack.ids) if isinstance(stack, Stack) else ():
+                registry, worker = registrations.workers.get(each, (None, None))
+                is_complete = registrations.are_complete
+                state = registered_state(
+                    worker, world.time, has_registry=is_complete, overdue=False
+                )
+                unseen.append(Unit(each, name, state, worker=worker, registry=registry))
             return PoolInventory(
                 pool=name,
                 provider=provider,
-                unseen=tuple(_unobserved_units(name, world.time, stack, registrations)),
+                unseen=tuple(unseen),
                 uncounted=size_of(pool).max if isinstance(stack, Unknown) else 0,
                 blind=tuple(blind),
                 frozen=tuple(blind),
@@ -407,7 +420,8 @@ class _Observer:
         # A missing machine that this run must not remove still counts to max.
         is_kept = frozen or (pool is not None and pool.mode == "pause")
         gone = {} if is_kept else dict(_find_gone(fleet, world, provider, desks, missing))
-        tokens = provider if listing.workers is not None else revokes_at(fleet, queues)
+        kinds = {q: d for q in queues if isinstance(d := fleet.queues.get(q), DebusineQueue)}
+        tokens = next((q for q, each in kinds.items() if each.admin), None)
         return PoolInventory(
             pool=name,
             provider=provider,
@@ -417,9 +431,9 @@ class _Observer:
             frozen=frozen,
             sampled=tuple(q for q in queues if estimate_of(fleet, world, q)),
             stack=stack if isinstance(stack, Stack) else None,
-            tokens=desks[0] if desks else tokens,
+            tokens=desks[0] if desks else provider if listing.workers is not None else tokens,
             has_registry=bool(registrations.names or registrations.unreadable),
-            enrols=enrols_at(fleet, queues) if pool and listing.workers is None else None,
+            enrols=next(iter(kinds), None) if pool and listing.workers is None else None,
         )
 
     def _find_unreadable(
@@ -600,25 +614,19 @@ def _find_gone(
             continue
         if is_at_desk and worker is not None and worker.uses and not is_busy(worker):
             yield unit.name, "its ticket has ended"
-        elif absence is not None and (because := _explain_gone(fleet, world.time, absence)):
-            yield unit.name, because
+        elif absence is not None and absence.works is False:
+            yield unit.name, "its livechecks fail"
+        elif absence is not None:
+            rule = rule_of_absence(fleet, provider)
+            lasted = int((world.time - absence.since).total_seconds())
+            if absence.lists >= rule.lists and lasted >= rule.after:
+                yield unit.name, lives.explain_lists(absence.lists, lasted, provider)
 
 
 def rule_of_absence(fleet: Fleet, provider: str) -> Gone:
     """Return the rule that decides when a machine missing from listings counts as deleted."""
     declared = fleet.providers.get(provider)
     return declared.gone if declared else Gone()
-
-
-def _explain_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
-    """Return why an absent machine counts as deleted; empty while it may return."""
-    if absence.works is False:
-        return "its livechecks fail"
-    rule = rule_of_absence(fleet, absence.provider)
-    lasted = int((now - absence.since).total_seconds())
-    if absence.lists < rule.lists or lasted < rule.after:
-        return ""
-    return lives.explain_lists(absence.lists, lasted, absence.provider)
 
 
 def _resume(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
@@ -651,17 +659,6 @@ def _resume(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
     return replace(unit, worker=resumed, state=state, is_leaving=is_leaving, resumes=resumes)
 
 
-def _unobserved_units(
-    pool: str, now: datetime, stack: Stack | Unknown | None, registrations: Registrations
-) -> Iterator[Unit]:
-    """Yield the machines in the stack of a pool whose provider is unreadable."""
-    for name in sorted(stack.ids) if isinstance(stack, Stack) else ():
-        registry, worker = registrations.workers.get(name, (None, None))
-        has_registry = registrations.are_complete
-        state = registered_state(worker, now, has_registry=has_registry, overdue=False)
-        yield Unit(name, pool, state, worker=worker, registry=registry)
-
-
 _EXTENSION_DIVISOR = 4
 """Add `expire_after` divided by this number to each expiry, so that few runs have to write it."""
 
@@ -669,14 +666,18 @@ _EXTENSION_DIVISOR = 4
 def find_due(fleet: Fleet, world: World) -> Iterator[tuple[str, tuple[Machine, ...]]]:
     """Yield (provider, machines whose expiry this run extends)."""
     enough = world.time + timedelta(seconds=fleet.expire_after)
-    known = _recorded_machines(world)
+    stacks = world.known_stacks
+    is_known = not isinstance(world.stacks, Unknown) and len(stacks) == len(world.stacks)
+    # The ids of machines in stacks, and the names of pending creations.
+    known = {machine_id for stack in stacks.values() for machine_id in stack.ids.values()}
+    known |= {w.name for s in stacks.values() for w in s.workers if w.name not in s.ids}
     for name, listing in sorted(world.providers.items()):
         if isinstance(listing, Listing) and listing.notes_expiry:
             due = tuple(
                 machine
                 for machine in listing.machines
                 if (machine.expires is None or machine.expires < enough)
-                and (known is None or {machine.id, machine.name} & known)
+                and (not is_known or {machine.id, machine.name} & known)
             )
             if due:
                 yield name, due
@@ -702,15 +703,3 @@ def expired_at(fleet: Fleet, world: World, provider: str, machine: Machine) -> d
         starts = [*filter(None, [machine.created_at]), *runs] if is_known else []
         end = extended(fleet, max(starts)) if starts else None
     return end if end is not None and end < world.time else None
-
-
-def _recorded_machines(world: World) -> set[str] | None:
-    """Return the ids of machines in stacks and names of pending creations; None if unknown."""
-    stacks = world.known_stacks
-    if isinstance(world.stacks, Unknown) or len(stacks) < len(world.stacks):
-        return None
-    known: set[str] = set()
-    for stack in stacks.values():
-        known |= {worker.name for worker in stack.workers} - stack.ids.keys()
-        known |= set(stack.ids.values())
-    return known

@@ -39,7 +39,7 @@ from fleet.planner.limits import (
     tag_rows,
 )
 from fleet.planner.pool_plan import PoolPlan
-from fleet.planner.units import NEVER, Unit, UnitState
+from fleet.planner.units import Unit, UnitState
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -160,7 +160,7 @@ def _groups(
     # A budget counts the longest request of a group, so a group has requests of similar duration.
     lengths = _lengths(demand) if spending_limits(fleet) else {}
     together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
-    known: dict[tuple[tuple[str, ...], ...], int] = {}
+    known: dict[tuple[tuple[str, ...], ...], tuple[int, tuple[str, ...]]] = {}
     choices: dict[tuple[str, ...], int] = {}  # numbered because these tuples are slow to hash
     for signed in demand:
         tags = limited(signed.ask.required)
@@ -168,17 +168,25 @@ def _groups(
         if fitting not in known:
             workers = [key for key in signed.fitting_supplies if key in places]
             keys = (*workers, *(way for pool in signed.creating_pools for way in ways[pool]))
-            known[fitting] = choices.setdefault(keys, len(choices))
-        classed = class_of(fleet, vocabulary, signed.ask.required)
-        timing = signed.timing if signed.timing and signed.timing.identity else None
-        preferred = _pool_priorities(fleet, signed)
-        for rank, requests in _group_by_rank(signed, classed, world.time):
-            for able, in_time in _group_by_deadline(
-                signed, requests, known[fitting], choices, places
-            ):
-                for length, alike in _group_by_length(in_time, lengths).items():
-                    alone = length, timing, signed.reserved_supplies, preferred
-                    together[rank, able, signed.payer, tags, *alone] += alike
+            known[fitting] = choices.setdefault(keys, len(choices)), keys
+        able, keys = known[fitting]
+        ranked = class_of(fleet, vocabulary, signed.ask.required), -signed.priority
+        timing = signed.timing
+        deadline = timing and timing.deadline
+        own: defaultdict[tuple[Rank, int | None, int], list[Ordered]] = defaultdict(list)
+        for request in signed.requests:
+            since, seconds = request.since, request.seconds
+            steps = max(0, (world.time - since) // _AGE_STEP).bit_length() if since else 0
+            rank = signed.turns.get(request.key) or (*ranked, -steps)
+            length = lengths[seconds or 0] if lengths else 0
+            own[rank, seconds if deadline else None, length].append(request)
+        identity = timing if timing and timing.identity else None
+        alone = identity, signed.reserved_supplies, _pool_priorities(fleet, signed)
+        for (rank, seconds, length), requests in own.items():
+            if deadline and timing:
+                in_time = (k for k in keys if not timing.is_late(places[k].kinds, seconds))
+                able = choices.setdefault(tuple(in_time), len(choices))
+            together[rank, able, signed.payer, tags, length, *alone] += requests
     at = [tuple(places[key] for key in keys) for keys in choices]
     fits = _Fits(waits, world.time, lengths)
     for (rank, able, payer, tags, _, _, last, preferred), requests in together.items():
@@ -215,30 +223,6 @@ def priority_at(fleet: Fleet, pool: str, required: Iterable[str]) -> int:
     return sum(own.priorities.get(tag, 0) for tag in required)
 
 
-def _group_by_deadline(
-    signed: EqualRequests,
-    requests: list[Ordered],
-    able: int,
-    choices: dict[tuple[str, ...], int],
-    places: Mapping[str, Place],
-) -> Iterable[tuple[int, list[Ordered]]]:
-    """Split requests by the set of places (a number in `choices`) that meet their deadline."""
-    timing = signed.timing
-    if timing is None or timing.deadline is None:
-        return [(able, requests)]
-    fitting = next(keys for keys, number in choices.items() if number == able)
-    known: dict[int | None, int] = {}
-    found: defaultdict[int, list[Ordered]] = defaultdict(list)
-    for request in requests:
-        if request.seconds not in known:
-            keys = tuple(
-                key for key in fitting if not timing.is_late(places[key].kinds, request.seconds)
-            )
-            known[request.seconds] = choices.setdefault(keys, len(choices))
-        found[known[request.seconds]].append(request)
-    return found.items()
-
-
 def _lengths(demand: Sequence[EqualRequests]) -> dict[int, int]:
     """Map each expected duration to the duration that budgets count, in seconds.
 
@@ -269,45 +253,6 @@ def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> i
     return 1 if 1 in classes else min(classes, default=0)
 
 
-def _group_by_rank(
-    signed: EqualRequests, classed: int, now: datetime
-) -> Iterator[tuple[Rank, list[Ordered]]]:
-    """Yield (rank, requests). Without a rank by turn, priority and age give the rank."""
-    requests: Sequence[Ordered] = signed.requests
-    if turns := signed.turns:
-        yield from (
-            (turns[request.key], [request]) for request in requests if request.key in turns
-        )
-        requests = [request for request in requests if request.key not in turns]
-    for steps, alike in _group_by_age(requests, now).items():
-        yield (classed, -signed.priority, -steps), alike
-
-
-def _group_by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[Ordered]]:
-    """Map the waiting time, in doubling steps, to the requests; the oldest come first."""
-    found: dict[int, list[Ordered]] = {}
-    begin = 0
-    while begin < len(requests):
-        since = requests[begin].since
-        steps = (max(timedelta(), now - since) // _AGE_STEP).bit_length() if since else 0
-        latest = now - _AGE_STEP * 2 ** (steps - 1) if steps else NEVER
-        end = bisect_right(requests, latest, begin, key=lambda each: each.since or NEVER)
-        found[steps], begin = list(requests[begin:end]), end
-    return found
-
-
-def _group_by_length(
-    requests: list[Ordered], lengths: Mapping[int, int]
-) -> dict[int, list[Ordered]]:
-    """Map the seconds that budgets count to requests; without budgets, 0 to all requests."""
-    if not lengths:
-        return {0: requests}
-    found: defaultdict[int, list[Ordered]] = defaultdict(list)
-    for request in requests:
-        found[lengths[request.seconds or 0]].append(request)
-    return found
-
-
 class _Fits:
     """Finder of the average usage of each place per request of a group."""
 
@@ -336,7 +281,9 @@ class _Fits:
             wait = self._waits[place.key]
             if (share := load.shares.get(wait)) is None:
                 share = load.shares[wait] = load.find_share(*wait)
-            fit = load.known.get((place.key, share)) or load.find_fit(place, share)
+            if (fit := load.known.get((place.key, share))) is None:
+                money = load.find_money(place, share) if place.makes else Decimal(0)
+                fit = load.known[place.key, share] = Fit(share, money, load.seconds, load.longest)
             if priorities and place.makes and (priority := priorities.get(place.pool, 0)):
                 fit = fit._replace(priority=priority)
             fits[place.key] = fit
@@ -364,8 +311,8 @@ class _Load:
         longest = max(known, default=0)
         if longest not in lengths and len(lengths) > _MAX_LENGTHS:
             longest = _rounded_up(longest)
-        self._longest = lengths.get(longest, longest) if whole else None
-        self._seconds = sum(known) // len(known) if whole else None
+        self.longest = lengths.get(longest, longest) if whole else None
+        self.seconds = sum(known) // len(known) if whole else None
         found = Counter(USUAL if r.seconds is None else r.seconds for r in self._requests)
         # Dividing all counts by their greatest common divisor does not change the average.
         times = gcd(*found.values())
@@ -376,7 +323,7 @@ class _Load:
         self._sum = sum(length * count for length, count in self._lengths.items())
         if len(self._lengths) > _MAX_LENGTHS:
             self._lengths = {self._sum // self._count: self._count}
-        self.identity = frozenset(self._lengths.items()), self._sum, self._seconds, self._longest
+        self.identity = frozenset(self._lengths.items()), self._sum, self.seconds, self.longest
         """Cache key: loads with this identity have equal fits for an equal place and share."""
         self.known: _Known = {}
         self._bills: dict[tuple[Tariff, int], Decimal] = {}
@@ -384,19 +331,14 @@ class _Load:
         """Maximum wait and boot time in seconds to the share of a machine."""
         self._sums_by_wait: dict[int, tuple[list[int], list[int]]] = {}
 
-    def find_fit(self, place: Place, share: float) -> Fit:
-        """Return the capacity, cost and time that one request uses at a place."""
-        money = self._money(place, share) if place.makes else Decimal(0)
-        fit = self.known[place.key, share] = Fit(share, money, self._seconds, self._longest)
-        return fit
-
-    def _money(self, place: Place, share: float) -> Decimal:
+    def find_money(self, place: Place, share: float) -> Decimal:
         """Return the average cost of a request, without the fixed cost `place.setup`.
 
         A request that fills its machine (`share` 1) is billed in whole increments, else by time.
         """
         tariff, setup = place.tariff, place.setup_seconds
-        if tariff is None or share < 1 or tariff.is_by_second_after(setup):
+        is_by_second = tariff and (tariff.increment, tariff.cap) == (1, None)
+        if tariff is None or share < 1 or (is_by_second and tariff.minimum <= setup):
             return place.price * self._sum / 3600 / self._count
         if (tariff, setup) not in self._bills:
             bills = (count * bill(tariff, setup + each) for each, count in self._lengths.items())

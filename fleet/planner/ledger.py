@@ -142,8 +142,7 @@ def holdings(
 def _tariff(
     fleet: Fleet, inventory: PoolInventory, kind: str, inputs: WorkerInputs | None
 ) -> Tariff | None:
-    market = market_of(inputs)
-    return tariff_of_machine(fleet, inventory.pool, inventory.provider, kind, market)
+    return tariff_of_machine(fleet, inventory.pool, inventory.provider, kind, market_of(inputs))
 
 
 class PayerAccount(NamedTuple):
@@ -408,12 +407,17 @@ class _LedgerSums:
 
     def add(self, holding: BilledMachine, turn: _Turn) -> None:
         """Add the bill of a machine's span to the sums of its payer."""
-        for hour, begin, stop in _split_by_hour(self._zone, turn.start, turn.end):
+        begin = turn.start
+        while begin < turn.end:
+            hour = hour_of(self._zone, begin)
+            ends = max(_next_hour(self._zone, hour), begin + timedelta(microseconds=1))
+            stop = min(turn.end, ends)
             life = Life(holding.tariff or FREE, holding.created_at, _month_of(self._zone, hour))
             seconds, money = life.seconds(begin, stop), life.billed(begin, stop)
             used = 0 if turn.worked else seconds
             worth = Decimal(0) if turn.worked else life.accrued(begin, stop)
             self._charge(hour, turn, seconds, money, idle=_Sum(seconds - used, money - worth))
+            begin = stop
 
     def hand_over(self, holding: BilledMachine, before: _Turn, turn: _Turn) -> None:
         """Move the cost of the unused billed time from one payer to the next payer."""
@@ -480,17 +484,6 @@ def work_of(holding: BilledMachine) -> Work | None:
     """Return the current work of a machine; None if it is idle or its work is unknown."""
     worker = holding.unit.worker if holding.unit else None
     return worker.work if worker is not None and is_busy(worker) else None
-
-
-def _split_by_hour(
-    zone: ZoneInfo, since: datetime, until: datetime
-) -> Iterator[tuple[datetime, datetime, datetime]]:
-    """Yield each hour of a time span, with the start and end of their overlap."""
-    while since < until:
-        hour = hour_of(zone, since)
-        end = min(until, max(_next_hour(zone, hour), since + timedelta(microseconds=1)))
-        yield hour, since, end
-        since = end
 
 
 def gap_of(world: World) -> str:

@@ -213,8 +213,7 @@ def options_of(
             yield Option(name, kind, market, choice.id, price, closed, shared=own)
 
     # If another option is open, the next run uses it, even if that run starts late.
-    longer = replace(memory, least=timedelta(seconds=fleet.cadence) * 3 / 2)
-    found = tuple(options(longer))
+    found = tuple(options(replace(memory, least=timedelta(seconds=fleet.cadence) * 3 / 2)))
     return tuple(options(memory)) if all(each.closed for each in found) else found
 
 
@@ -227,14 +226,6 @@ def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | N
             if unsold and market == "spot" and known.spot is None:
                 unsold = images.explain_spot_price(known.name, pool.provider)
             yield known.name, market, price, unsold
-
-
-def digests_of(fleet: Fleet, options: Iterable[Option], choice: ImageChoice) -> frozenset[str]:
-    """Return the digests of creation inputs with which a machine of a pool is up to date.
-
-    Image versions that a guard stopped count, so that machines with these are not outdated.
-    """
-    return frozenset(digest_of(fleet, option, image) for option in options for image in choice.ids)
 
 
 def digest_of(fleet: Fleet, option: Option, image: str) -> str:
@@ -321,12 +312,6 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
         },
         settings=settings,
     )
-
-
-def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
-    """Copy the creation inputs for a machine with another name."""
-    labels = inputs.labels | {"worker": worker}
-    return inputs.altered(name=worker, labels=labels)
 
 
 _UNRECORDED_RESULTS = frozenset({"starting", "gone", "error", "name-taken"})

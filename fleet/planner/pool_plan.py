@@ -167,15 +167,14 @@ class PoolPlan:
 
     @property
     def price(self) -> Decimal | None:
-        """Return the hourly price of the next machine; None if unknown."""
-        ways = [option] if (option := self.option) else self.options
-        return min((way.price for way in ways if way.price is not None), default=None)
+        """Return the hourly price of the next machine; None if unknown.
 
-    @property
-    def option(self) -> Option | None:
-        """Return the cheapest open option (machine type and market); None if all are closed."""
-        ways = (option for option in self.options if not option.closed)
-        return min(ways, key=lambda each: each.price or Decimal(0), default=None)
+        If all options are closed, return the lowest price.
+        """
+        open_ways = [option for option in self.options if not option.closed]
+        if open_ways:
+            return min(open_ways, key=lambda each: each.price or Decimal(0)).price
+        return min((each.price for each in self.options if each.price is not None), default=None)
 
     @property
     def leaving(self) -> set[str]:
@@ -260,8 +259,7 @@ class PoolPlan:
     def resumes(self) -> Iterator[Resume]:
         """Yield the drains to cancel because the operator's hold on the machine ended."""
         leaving = self.leaving
-        may_resume = self.may_remove and self.mode != "observe"
-        for unit in self.inventory.units if may_resume else ():
+        for unit in self.inventory.units if self.may_remove and self.mode != "observe" else ():
             for departure in unit.resumes if unit.name not in leaving else ():
                 yield Resume(
                     pool=self.name,

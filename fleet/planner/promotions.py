@@ -7,7 +7,7 @@ A stopped candidate is retired, because the guard ignores boots older than a day
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from fleet.model.facts import Attempt, World
+from fleet.model.facts import World
 from fleet.model.images import ImageVersion, State, WaitingVersion
 from fleet.model.plan import Promotion, Reason
 from fleet.model.pool_limits import boot_of, pace_of
@@ -36,8 +36,11 @@ def find_promotions(
 
 def _judge(fleet: Fleet, world: World, standing: NextVersion, pools: list[PoolPlan]) -> Found:
     version = standing.version
-    if standing.is_on_trial and (stop := _explain_stopped(fleet, version, pools)):
-        return _promotion(version, "retired", Reason.BOOT_FAILED, stop, pools)
+    for each in pools if standing.is_on_trial else ():
+        stops = stopped_boots(fleet.guards.boot_failures, each.memory, each.name)
+        if stopped := stops.get(version.ids.get(each.inventory.provider, "")):
+            stop = words.explain_stop_in_pool(each.name, join_stops([*stopped.values()]).summary)
+            return _promotion(version, "retired", Reason.BOOT_FAILED, stop, pools)
     modes = {pool_plan.pool.mode for pool_plan in pools if pool_plan.pool}
     is_still = standing.becomes and modes and modes <= {"observe", "pause"}
     if is_still or standing.becomes is None:
@@ -52,34 +55,20 @@ def _judge(fleet: Fleet, world: World, standing: NextVersion, pools: list[PoolPl
         each.name for each in pools if not each.inventory.listed or each.inventory.blind
     ]:
         return standing.waiting(words.explain_unknown_machines(unread[0]))
-    tries = list(_boot_attempts(version, pools))
+    # The finished boots since the version entered its current state.
+    tries = [
+        attempt
+        for each in pools
+        for attempt in each.memory.by_pool.get(each.name, ())
+        if attempt.image == version.ids.get(each.inventory.provider)
+        if version.since and attempt.at >= version.since
+        if attempt.result in ("registered", "failed")
+    ]
     failed = sum(attempt.result == "failed" for attempt in tries)
     if failed == len(tries) and (tries or any(pool_plan.inventory.units for pool_plan in pools)):
         return standing.waiting(words.explain_no_boots(failed))
     because = words.explain_came_up(world.time - standing.since, len(tries), failed)
     return _promotion(version, "current", Reason.CANDIDATE_CAME_UP, because, pools)
-
-
-def _explain_stopped(fleet: Fleet, version: ImageVersion, pools: list[PoolPlan]) -> str:
-    """Return a sentence with the pool in which a guard stopped a version; empty if none did."""
-    rule = fleet.guards.boot_failures
-    for pool_plan in pools:
-        booted = version.ids.get(pool_plan.inventory.provider, "")
-        stops = stopped_boots(rule, pool_plan.memory, pool_plan.name).get(booted)
-        if stops:
-            stop = join_stops([*stops.values()])
-            return words.explain_stop_in_pool(pool_plan.name, stop.summary)
-    return ""
-
-
-def _boot_attempts(version: ImageVersion, pools: list[PoolPlan]) -> Iterator[Attempt]:
-    """Yield the finished boots of an image version since it entered its current state."""
-    for pool_plan in pools:
-        booted = version.ids.get(pool_plan.inventory.provider)
-        for attempt in pool_plan.memory.by_pool.get(pool_plan.name, ()):
-            is_its = attempt.image == booted and version.since and attempt.at >= version.since
-            if is_its and attempt.result in ("registered", "failed"):
-                yield attempt
 
 
 def _promotion(

@@ -124,8 +124,6 @@ _SETTINGS = {
     "template": "template",
 }
 """Kind of shared resource to the machine setting that refers to it."""
-_BY_NAME = frozenset({"template"})
-"""Kinds of shared resources that machines refer to by name; the other kinds have ids."""
 
 
 def shared_settings(fleet: Fleet, world: World, name: str) -> Mapping[str, str] | Unknown:
@@ -225,9 +223,9 @@ def _uses_part(worker: WorkerInputs, key: str, part_id: str) -> bool:
 
 
 def _reference(key: str, part_id: str) -> str:
-    """Return the name or id by which machine settings refer to a shared resource."""
+    """Return the id by which machine settings refer to a shared resource; a template's name."""
     kind, _, name = key.partition("/")
-    return name if kind in _BY_NAME else part_id
+    return name if kind == "template" else part_id
 
 
 def find_base_changes(fleet: Fleet, world: World) -> Iterator[BaseChange]:

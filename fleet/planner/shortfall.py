@@ -85,8 +85,7 @@ class Shortfalls:
         group = self.group_of.get(key)
         if group is None or group.id not in self._components:
             return
-        component = _until(self._components[group.id], group, key)
-        filling = _Filling(component, self._place_of)
+        filling = _Filling(_until(self._components[group.id], group, key), self._place_of)
         stopped = filling.find_stopped()
         for place in sorted(stopped, key=lambda place: (stopped[place], place))[:_MAX_PLACES]:
             if missing := filling.find_missing(place):
@@ -125,7 +124,15 @@ class _Filling:
         for turn in range(_MAX_FILLS):
             filled = self._fill(raised)
             if not filled.unserved[-1]:
-                return tuple(self._find_excess(filled, raised))
+                # Per limit, the amount in use above the limit of the plan.
+                found: dict[Path, Missing] = {}
+                for row, used in zip(rows, filled.used, strict=True):
+                    amount = used - row.room + (row.over or _ZERO)
+                    known = found.get(row.path)
+                    is_above = row.path in raised and used > row.room
+                    if is_above and (not known or amount > known.amount):
+                        found[row.path] = Missing(row.path, amount, row.unit)
+                return tuple(found.values())
             short = filled.shortfalls(self._last, place)
             if not short or not self._are_known(short):
                 return ()
@@ -135,18 +142,6 @@ class _Filling:
             for path, amount in most.items():
                 raised[path] = raised.get(path, _ZERO) + amount * _RAISE**turn
         return ()
-
-    def _find_excess(
-        self, filled: Assignment, raised: Mapping[Path, Decimal]
-    ) -> Iterator[Missing]:
-        """Yield, per limit, the amount in use above the limit of the plan."""
-        found: dict[Path, Missing] = {}
-        for row, used in zip(self._rows, filled.used, strict=True):
-            amount = used - row.room + (row.over or _ZERO)
-            known = found.get(row.path)
-            if row.path in raised and used > row.room and (not known or amount > known.amount):
-                found[row.path] = Missing(row.path, amount, row.unit)
-        yield from found.values()
 
     def _are_known(self, rows: Iterable[int]) -> bool:
         return all(self._rows[n].over is not None for n in rows)

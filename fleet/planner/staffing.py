@@ -35,9 +35,9 @@ from fleet.planner.demand import EqualRequests, LimitRow, Ordered, Path, Place, 
 from fleet.planner.durations import USUAL, kind_at
 from fleet.planner.fitting import FitRequirements, find_unfit, fitting, held_by, held_tags
 from fleet.planner.images import Unproven, find_unproven
-from fleet.planner.machine_inputs import Closure, Option, new_inputs, renamed
+from fleet.planner.machine_inputs import Closure, new_inputs
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
-from fleet.planner.units import Unit, UnitState, is_busy
+from fleet.planner.units import UnitState, is_busy
 from fleet.schema.model import Fleet, StaticPool, TicketQueue, serves_queue
 from fleet.tagrules.derive import is_about_environments
 from fleet.tagrules.offers import (
@@ -54,6 +54,7 @@ from fleet.words import lives, pools
 def find_supplies(fleet: Fleet, world: World, pool_plans: PoolPlans) -> dict[str, Supply]:
     """Return the future workers of each pool, and its existing workers grouped by offer.
 
+    Existing workers are those that can take a request; with `target_wait`, also busy workers.
     Machines whose payer counts against other budgets form a separate group, because their work
     costs that payer more.
     """
@@ -69,7 +70,14 @@ def find_supplies(fleet: Fleet, world: World, pool_plans: PoolPlans) -> dict[str
         else:
             pool_plan = pool_plans[name]
             images, offer = pool_plan.choice.images, pool_plan.offer
-            found = [(u.name, u.worker) for u in _available_workers(pool_plan)]
+            may_wait = pool_plan.pool is not None and pool_plan.pool.target_wait is not None
+            # Workers that cannot be observed now may start work soon: do not replace them.
+            unseen = [unit for unit in pool_plan.inventory.unseen if not is_going(unit)]
+            found = [
+                (unit.name, unit.worker)
+                for unit in (*pool_plan.staying, *unseen)
+                if unit.is_capacity or (may_wait and unit.state is UnitState.BUSY)
+            ]
             found += [
                 (each, None) for each in islice(pool_plan.names, pool_plan.inventory.uncounted)
             ]
@@ -80,21 +88,6 @@ def find_supplies(fleet: Fleet, world: World, pool_plans: PoolPlans) -> dict[str
             key = name if offered == offer and not budgets else f"{name}~{number}"
             supplies[key] = Supply(name, served, offered, tuple(units))
     return supplies
-
-
-def _available_workers(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the workers that can take a request; with `target_wait`, also busy workers.
-
-    Workers that cannot be observed now may start work soon. They are included, so that no
-    replacement is created for them.
-    """
-    may_wait = pool_plan.pool is not None and pool_plan.pool.target_wait is not None
-    unseen = [unit for unit in pool_plan.inventory.unseen if not is_going(unit)]
-    return [
-        unit
-        for unit in (*pool_plan.staying, *unseen)
-        if unit.is_capacity or (may_wait and unit.state is UnitState.BUSY)
-    ]
 
 
 def _group_by_offer(
@@ -207,9 +200,13 @@ def staff(
         alike = (key, way.image)
         if alike not in made:
             made[alike] = new_inputs(pool_plan.fleet, way, worker)
-        pool_plan.create(
-            renamed(made[alike], worker), _explain_creation(place, load, turn, billed)
-        )
+        labels = made[alike].labels | {"worker": worker}
+        keys, known = tuple([request.key for _, request in load]), _known_durations(load, place)
+        assumed, because = known.count(None), lives.explain_requests(keys[0], len(keys) - 1)
+        until_idle = billed(key, sum(filter(None, known)) + assumed * USUAL)
+        reason, cause = Reason.REQUESTS_WAIT, Cause.DEMAND
+        why = Why(reason, cause, because, keys, turn, until_idle, assumed)
+        pool_plan.create(made[alike].altered(name=worker, labels=labels), why)
         pool_plan.served += len(load)
     service.turns = len(loads)
     _note_unserved(pool_plans, places, allocation)
@@ -255,18 +252,6 @@ def _distribute(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Pla
         loads[first % workers].append(each)
         heapreplace(free, first + workers * max(1, USUAL if seconds is None else seconds))
     return loads
-
-
-def _explain_creation(
-    place: Place, load: _Load, turn: int, billed: Callable[[str, int], Decimal | None]
-) -> Why:
-    """Return why a machine is created for these requests, with its bill until deletion."""
-    keys = tuple([request.key for _, request in load])
-    because = lives.explain_requests(keys[0], len(keys) - 1)
-    known = _known_durations(load, place)
-    assumed = known.count(None)
-    until_idle = billed(place.key, sum(filter(None, known)) + assumed * USUAL)
-    return Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, keys, turn, until_idle, assumed)
 
 
 def _known_durations(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[int | None]:
@@ -419,7 +404,14 @@ def _find_blocked(
             yield _close_pool(pool, message, pool_plan.closed)
             continue
         for option in pool_plan.options:
-            if option.closed and not _is_stopped_alike(option, pool_plan.options, rows):
+            # A limit on numbers that stops the same machine type on another, open market would
+            # stop the closed market too. A budget may allow the cheaper market.
+            if option.closed and not any(
+                row.code is not NoMachineReason.BUDGET
+                for each in pool_plan.options
+                if each.type == option.type and not each.closed
+                for row, _ in rows.get(each.key, ())
+            ):
                 name = f"{option.type} (spot)" if option.market == "spot" else option.type
                 message = words.explain_closed_type(name, option.closed.reason)
                 yield _close_pool(pool, message, option.closed)
@@ -429,18 +421,6 @@ def _find_blocked(
             # A machine is idle at this place, but a limit blocks the request.
             for row, is_above in rows[place]:
                 yield stopped_by(pool, row, place, is_above)
-
-
-def _is_stopped_alike(
-    closed: Option, options: Iterable[Option], rows: Mapping[str, list[tuple[LimitRow, bool]]]
-) -> bool:
-    """Return True if a limit on numbers stops the same machine type on another, open market.
-
-    The limit would stop the closed market too. A budget may allow the cheaper market.
-    """
-    others = (each for each in options if each.type == closed.type and not each.closed)
-    stops = (row for each in others for row, _ in rows.get(each.key, ()))
-    return any(row.code is not NoMachineReason.BUDGET for row in stops)
 
 
 def _close_pool(pool: str, message: str, by: Closure) -> _Stopped:

@@ -30,7 +30,7 @@ from fleet.model.pool_limits import boot_of
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
 from fleet.planner.budgets import spending_limits
-from fleet.planner.demand import Constraints, EqualRequests, LimitRow, Place, Rank
+from fleet.planner.demand import Constraints, EqualRequests, LimitRow, Rank
 from fleet.planner.inventory import desks_of, find_freeze
 from fleet.planner.layout import Layout, class_of, priority_at
 from fleet.planner.limits import has_limits
@@ -285,28 +285,21 @@ def _stopped_at(fleet: Fleet, by_age: Allocation) -> dict[LimitRow, set[str]]:
     return stopped
 
 
-class Overtaking(NamedTuple):
-    """New ranks of tickets that others overtook, and the allocations by age and by turn."""
-
-    ranks: Mapping[str, Rank]
-    by_age: Allocation
-    by_turn: Allocation
-
-
 def keep_for_turns(
-    world: World,
     pool_plans: Mapping[str, PoolPlan],
-    places: Mapping[str, Place],
-    overtaking: Overtaking,
+    chosen: Chosen,
+    overtaken: Mapping[str, Rank],
+    by_age: Allocation,
     service: Service,
 ) -> frozenset[str]:
     """Return idle machines to keep for later tickets while machines for earlier tickets boot.
 
+    `by_age` is the allocation without turns; `overtaken` has new ranks of overtaken tickets.
     If assigned now, later tickets would use the limit that the earlier tickets need. After the
     expected boot time no machine is kept: the pool or a guard may refuse to create the machines.
     """
-    by_age, by_turn = overtaking.by_age.served, overtaking.by_turn.served
-    helped = overtaking.ranks.keys() & overtaking.by_age.unserved.keys()
+    places, by_turn = chosen.layout.places, chosen.allocation.served
+    helped = overtaken.keys() & by_age.unserved.keys()
     waits = [
         boot_of(pool).expected + 3 * pool_plan.fleet.cadence
         for at, requests in by_turn.items()
@@ -315,7 +308,7 @@ def keep_for_turns(
     ]
     pools = {
         places[at].pool
-        for at, requests in by_age.items()
+        for at, requests in by_age.served.items()
         if not places[at].makes and len(requests) > len(by_turn.get(at, ()))
     }
     used = {*service.by_worker.values()}
@@ -324,7 +317,7 @@ def keep_for_turns(
         for name in pools & pool_plans.keys()
         for unit in pool_plans[name].inventory.having(UnitState.IDLE)
         if unit.name not in used and unit.since is not None
-        if (world.time - unit.since).total_seconds() <= max(waits, default=-1)
+        if (pool_plans[name].world.time - unit.since).total_seconds() <= max(waits, default=-1)
     )
 
 
@@ -479,8 +472,7 @@ def find_free(
         price = max((_UNKNOWN_PRICE if p is None else p for p in prices), default=_UNKNOWN_PRICE)
         if units:
             found[key] = price, units
-    cheap_first = sorted(found, key=lambda key: (found[key][0], key))
-    return {key: found[key][1] for key in cheap_first}
+    return {key: found[key][1] for key in sorted(found, key=lambda key: (found[key][0], key))}
 
 
 def _is_usable(pool_plan: PoolPlan, unit: Unit) -> bool:
@@ -504,7 +496,12 @@ def choose_leases(
     desks = desks_of(fleet, sorted(world.queues))
     choices = _rank_places(fleet, demand, free)
     signature_of = {request.key: each for each in demand for request in each.requests}
-    left, uses = [row.room for row in layout.rows], _find_uses(layout)
+    left = [row.room for row in layout.rows]
+    uses: defaultdict[tuple[str, str], list[tuple[int, Decimal]]] = defaultdict(list)
+    for number, limit in enumerate(layout.rows):
+        # The plan reserves machines on demand by their number, but here by the order.
+        for at in limit.requests if limit.code is not NoMachineReason.TAGGED_FIRST else ():
+            uses[at].append((number, limit.requests[at]))
     units = {key: iter(each) for key, each in free.items()}
     numbers = {key: len(each) for key, each in free.items()}
     waiting = [key for desk in desks for key in owners_in_turn(fleet, world, desk, demand)]
@@ -527,16 +524,6 @@ def choose_leases(
             numbers[place] -= 1
             yield Lease(ticket, signed, next(units[place]).name, signed.payer.lacks(place))
         waiting = passed
-
-
-def _find_uses(layout: Layout) -> Mapping[tuple[str, str], Sequence[tuple[int, Decimal]]]:
-    """Map (group, place) to the limits that count a request there: number, and amount."""
-    found: defaultdict[tuple[str, str], list[tuple[int, Decimal]]] = defaultdict(list)
-    for number, row in enumerate(layout.rows):
-        # The plan reserves machines on demand by their number, but here by the order.
-        for at in row.requests if row.code is not NoMachineReason.TAGGED_FIRST else ():
-            found[at].append((number, row.requests[at]))
-    return found
 
 
 def _rank_places(

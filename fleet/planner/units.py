@@ -10,7 +10,7 @@ nor failed.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
@@ -27,7 +27,7 @@ from fleet.model.facts import (
 from fleet.model.orders import Hold
 from fleet.model.pool_limits import boot_of
 from fleet.model.values import Word
-from fleet.schema.model import DebusineQueue, Fleet, Pool, is_at_cloud
+from fleet.schema.model import Fleet, Pool, is_at_cloud
 from fleet.words import lives
 
 NEVER = datetime.max.replace(tzinfo=UTC)
@@ -95,17 +95,6 @@ class Registrations:
     def are_complete(self) -> bool:
         """Return True if there is a registry and all registries are readable."""
         return bool(self.names) and not self.unreadable
-
-
-def enrols_at(fleet: Fleet, queues: Iterable[str]) -> str | None:
-    """Return the first queue where workers register with fleet's token; None if none does."""
-    return next((q for q in queues if isinstance(fleet.queues.get(q), DebusineQueue)), None)
-
-
-def revokes_at(fleet: Fleet, queues: Iterable[str]) -> str | None:
-    """Return the first queue, by name, that can revoke worker tokens; None if no queue can."""
-    declared = ((name, fleet.queues.get(name)) for name in queues)
-    return next((n for n, q in declared if isinstance(q, DebusineQueue) and q.admin), None)
 
 
 def seconds_away(world: World, worker: Worker | None) -> int:
@@ -186,11 +175,6 @@ def why_late(pool: Pool | None, *, revoked: bool = False) -> str:
     return lives.explain_late(boot_of(pool).deadline, port, revoked=revoked)
 
 
-def why_lost(pool: Pool | None) -> str:
-    """Return why a machine that was ready is broken; empty if the pool's workers register."""
-    return lives.explain_lost_port(pool.ready.port) if pool and pool.ready else ""
-
-
 class UnitState(Word):
     """State of a machine and its worker, according to provider, stack and registry."""
 
@@ -255,17 +239,6 @@ class Unit:
         if self.worker and self.worker.since:
             return self.worker.since
         return self.machine.created_at if self.machine else None
-
-    @property
-    def has_failed(self) -> bool:
-        """Return True if the provider or failed checks report the machine as broken."""
-        return has_failed(self.machine)
-
-    @property
-    def failure(self) -> str:
-        """Return why the machine is broken, as text."""
-        misses = self.machine.misses if self.machine else None
-        return lives.explain_silent_port(misses) if misses else lives.FAILED
 
     @property
     def awaits_token(self) -> bool:

@@ -65,15 +65,11 @@ def world_of(name: str, content: bytes) -> World:
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False, include_input=False)
         if errors[0]["type"] == "json_invalid":
-            raise FileUnreadable(_not_json(name, errors[0]["msg"])) from error
+            message = errors[0]["msg"].removeprefix("Invalid JSON: ")
+            place = _AT.search(message)
+            where = f":{place['line']}:{place['column']}" if place else ""
+            raise FileUnreadable(f"{name}{where}: not JSON: {_AT.sub('', message)}") from error
         raise FileUnreadable(_not_a_world(name, content, errors)) from error
-
-
-def _not_json(name: str, message: str) -> str:
-    message = message.removeprefix("Invalid JSON: ")
-    place = _AT.search(message)
-    where = f":{place['line']}:{place['column']}" if place else ""
-    return f"{name}{where}: not JSON: {_AT.sub('', message)}"
 
 
 def _not_a_world(name: str, content: bytes, errors: list[ErrorDetails]) -> str:

@@ -104,7 +104,7 @@ def plan_blocks(
         Section("Image versions that wait", [Items([*version_lines(plan)])]),
         *tag_sections(plan),
         _rules(plan.rules),
-        _guards(plan, (each for each in plan.guards if each.is_worth_saying)),
+        _guards(plan, [each for each in plan.guards if each.result != "passed" or each.approved]),
         _approvals(plan),
     )
     sources = Section("", [*_sources(plan, digests=digests)])

@@ -235,7 +235,10 @@ def _is_misspelt(
 
 
 def _missing(path: Path) -> Finding:
-    section = (_show(key) if _is_odd(key) else key for key in map(str, path[:-1]))
+    section = (
+        _show(key) if holds_secret(key) or not key.isprintable() or len(key) > 60 else key  # noqa: PLR2004 - fits on a line
+        for key in map(str, path[:-1])
+    )
     return Finding(
         rule="missing-key",
         message=f"key '{path[-1]}' is missing in {'.'.join(section) or 'the file'}",
@@ -327,10 +330,6 @@ def _describe_value(value: object) -> str:
 
 def _show(value: object) -> str:
     return "(hidden)" if isinstance(value, str) and holds_secret(value) else quoted(value)
-
-
-def _is_odd(part: str) -> bool:
-    return holds_secret(part) or not part.isprintable() or len(part) > 60  # noqa: PLR2004 - fits on a line
 
 
 _ATTEMPTS = 10

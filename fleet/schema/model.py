@@ -483,7 +483,10 @@ class Fleet(ConfigSection):
                     self.images[image] = ExistingImage.model_construct(
                         {"existing"}, existing={own: name}
                     )
-                self.pools[name] = _set_provider(pool, own, image)
+                kept = {key: getattr(pool, key) for key in Pool.model_fields}
+                kept |= {"provider": own, "image": image}
+                written = {*pool.model_fields_set, "provider", "image", "workers"} - {"hooks"}
+                self.pools[name] = Pool.model_construct(written, **kept)
                 # Mark these fields as set, so that a dump includes them.
                 self.model_fields_set.update(("providers", "images"))
         return self
@@ -493,13 +496,6 @@ def _free_name(name: str, taken: Collection[str]) -> str:
     """Return a pool's name, with a number at the end if the name is taken."""
     numbered = (f"{name[:28]}-{number}" for number in count(2))
     return next(each for each in chain([name], numbered) if each not in taken)
-
-
-def _set_provider(pool: HooksPool, provider: str, image: str) -> Pool:
-    """Return a pool with this provider and image instead of the pool's own commands."""
-    kept = {key: getattr(pool, key) for key in Pool.model_fields}
-    written = {*pool.model_fields_set, "provider", "image", "workers"} - {"hooks"}
-    return Pool.model_construct(written, **{**kept, "provider": provider, "image": image})
 
 
 def beginning_of(fleet: Fleet, pool: str) -> str:

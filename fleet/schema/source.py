@@ -319,11 +319,6 @@ LIMIT = 5_000_000
 """Maximum size in bytes of fleet.yaml and its included files together."""
 
 
-def _escape(path: str) -> str:
-    """Return a pattern that matches only this path (no import of `glob`, which reads folders)."""
-    return re.sub(r"([*?[])", r"[\1]", path)
-
-
 def check_size(name: str, size: int, limit: int) -> None:
     """Raise FileUnreadable if a file exceeds the limit in bytes."""
     if size > limit:
@@ -477,7 +472,9 @@ class _IncludeReader:
         pattern = item.value
         if not isinstance(pattern, str) or not pattern:
             return ()  # the schema reports this
-        full = normpath(join(_escape(dirname(self.main)), pattern))
+        # Only the path of the folder is literal (no import of `glob`, which reads folders).
+        folder = re.sub(r"([*?[])", r"[\1]", dirname(self.main))
+        full = normpath(join(folder, pattern))
         if pattern.startswith("/") or ".." in pattern.split("/"):
             message = "included files must be in this folder or below it"
             self.report(

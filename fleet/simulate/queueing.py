@@ -150,10 +150,12 @@ class Queueing:
         """Queue a request; return the free worker that it gets, or None."""
         self.waiting[job.queue][job.key] = job
         line = self._queue(job, now)
-        number = None if line is None else self._first_free(line)
-        if number is None:
-            return None
-        return self._free[number][min(self._free[number])]
+        fitting = (
+            boxes[min(boxes)]
+            for number, boxes in self._free.items()
+            if line is not None and boxes and self._is_fitting(line, number)
+        )
+        return min(fitting, key=lambda box: box.name, default=None)
 
     def leave(self, job: PastRequest) -> bool:
         """Remove a request from its queue; return False if it did not wait."""
@@ -242,12 +244,3 @@ class Queueing:
             offer = self._classes[number].offer
             found = self._fits[line.ask, number] = satisfies(line.ask, offer)
         return found and line.queue in self._classes[number].queues
-
-    def _first_free(self, line: Line) -> int | None:
-        """Return the class of the fitting free worker that is first by name; None without one."""
-        fitting = (
-            number
-            for number, boxes in self._free.items()
-            if boxes and self._is_fitting(line, number)
-        )
-        return min(fitting, key=lambda number: min(self._free[number]), default=None)

@@ -171,8 +171,26 @@ class KnownHistory:
 
     def see(self, world: World) -> None:
         """Read the next observation and add its events to the buffer."""
-        facts, now, before = _facts_of(world), _Moment(world), self._before
-        known = self._facts
+        now, before, known = _Moment(world), self._before, self._facts
+        without = {"read_at": _EPOCH, "requests": (), "estimate": False, "sample": None}
+        facts = world.altered(
+            queues={
+                name: reading.altered(
+                    demand=Demand(read_at=_EPOCH)
+                    if isinstance(reading.demand, Unknown)
+                    else reading.demand.altered(**without),
+                    workers=None,
+                    clock_ahead=None,
+                )
+                for name, reading in world.queues.items()
+            },
+            providers={},
+            stacks={},
+            attempts=(),
+            runs=(),
+            ledger=_NOT_SAID,
+            approved={},
+        )
         if known is None or known != facts.altered(
             time=known.time, delete_seconds=known.delete_seconds
         ):
@@ -360,29 +378,6 @@ _NOT_SAID = Unknown(unknown="the simulation has its own")
 _EPOCH = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
 
-def _facts_of(world: World) -> World:
-    """Return an observation without demand, workers, machines and stacks."""
-    without = {"read_at": _EPOCH, "requests": (), "estimate": False, "sample": None}
-    return world.altered(
-        queues={
-            name: reading.altered(
-                demand=Demand(read_at=_EPOCH)
-                if isinstance(reading.demand, Unknown)
-                else reading.demand.altered(**without),
-                workers=None,
-                clock_ahead=None,
-            )
-            for name, reading in world.queues.items()
-        },
-        providers={},
-        stacks={},
-        attempts=(),
-        runs=(),
-        ledger=_NOT_SAID,
-        approved={},
-    )
-
-
 def _end_time(worker: Worker | None, before: datetime, now: datetime) -> datetime:
     """Return the end of work that ran in the previous observation and no longer runs."""
     if worker is not None:
@@ -417,7 +412,8 @@ class Groups:
         """Return the key of a running request. `named` is its `queue/id`."""
         if self._is_unknown(named) and work is not None:
             for hidden in self._hidden[named.partition("/")[0]].values():
-                if hidden and _is_work_of(hidden[0][1], work):
+                request = hidden[0][1] if hidden else None
+                if request and (request.task, request.required) == (work.task, work.required):
                     self._keys[named], _ = hidden.pop(0)
                     break
         return self._keys.get(named, named)
@@ -428,13 +424,17 @@ class Groups:
             known, self._hidden[queue] = self._hidden[queue], {}
             alike: defaultdict[_Likeness, list[Request]] = defaultdict(list)
             for each in demand.requests:
-                alike[_likeness(each)].append(each)
+                about = (each.task, each.required, each.provided, each.priority)
+                whose = (each.requester, each.owner, each.deadline_seconds)
+                alike[*about, *whose].append(each)
             for likeness, group in alike.items():
                 hidden = known.get(likeness, [])
                 for each in group:
                     named = f"{queue}/{each.id}"
-                    if hidden and self._is_unknown(named):
-                        self._take_name(named, each, hidden)
+                    since = each.pending_since
+                    is_old = since is not None and self._before and since <= self._before
+                    if hidden and is_old and self._is_unknown(named):
+                        self._keys[named], _ = hidden.pop(0)
                     yield self._keys.get(named, named), queue, each
                 more = sum(each.count for each in group) - len(group)
                 del hidden[: max(0, len(hidden) - more)]
@@ -451,12 +451,6 @@ class Groups:
     def _is_unknown(self, named: str) -> bool:
         return named not in self._keys and named not in self._alive
 
-    def _take_name(self, named: str, request: Request, hidden: list[tuple[str, Request]]) -> None:
-        """Match a newly reported request to the oldest unreported one, unless it is new."""
-        since = request.pending_since
-        if since is not None and self._before is not None and since <= self._before:
-            self._keys[named], _ = hidden.pop(0)
-
     def _create_request(
         self, world: World, queue: str, oldest: Request, nth: int
     ) -> tuple[str, Request]:
@@ -470,13 +464,3 @@ class Groups:
             since += timedelta(microseconds=nth)
         name = f"{oldest.id}#{next(self._numbers)}"
         return f"{queue}/{name}", oldest.altered(id=name, count=1, pending_since=since)
-
-
-def _likeness(each: Request) -> _Likeness:
-    """Return the key of a request's group: the fields that all requests of a group share."""
-    about = (each.task, each.required, each.provided, each.priority)
-    return (*about, each.requester, each.owner, each.deadline_seconds)
-
-
-def _is_work_of(request: Request, work: Work) -> bool:
-    return (request.task, request.required) == (work.task, work.required)

@@ -237,12 +237,12 @@ class Store(Database):
         return True
 
     def _select(
-        self, table: sa.Table, query: sa.Select[Any], parse: Callable[[dict[str, Any]], Content]
+        self, table: sa.Table, query: sa.Select[Any], parse: Callable[[Any], Content]
     ) -> tuple[Content, ...]:
         """Return the parsed rows of a query; raises StoreFailed for a malformed row."""
         with self.begin() as connection, reading_rows(table):
             rows = connection.execute(query).mappings()
-            return tuple(parse({str(key): row[key] for key in row}) for row in rows)
+            return tuple(parse(dict(row)) for row in rows)
 
     def migration(self) -> str:
         """Return a sentence on the effect of `migrate`; empty if the format is the latest."""

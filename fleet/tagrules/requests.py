@@ -220,7 +220,16 @@ class Judge:
         if allowed is None or origin.source == "unknown" or _WORDS[origin.source] in allowed:
             return None
         named = [asker for asker in allowed if isinstance(asker, Askers)]
-        if origin.source in ("user", "ticket") and any(self._is_one(request, n) for n in named):
+        known = self.memberships if isinstance(self.memberships, Mapping) else {}
+        if origin.source in ("user", "ticket") and any(
+            (request.requester is not None and request.requester in askers.users)
+            or request.workspace in askers.workspaces
+            or request.scope in askers.scopes
+            or any(
+                g in request.groups or request.requester in known.get(g, ()) for g in askers.groups
+            )
+            for askers in named
+        ):
             return None
         who = _name_asker(request, origin)
         because = (
@@ -232,17 +241,6 @@ class Judge:
             return TagRefusal(origin.tag, who, because, path)
         because += f" (group members are unknown: {self.memberships.unknown})"
         return TagRefusal(origin.tag, who, because, path, is_sure=False)
-
-    def _is_one(self, request: "Request", askers: Askers) -> bool:
-        known = self.memberships if isinstance(self.memberships, Mapping) else {}
-        return (
-            (request.requester is not None and request.requester in askers.users)
-            or request.workspace in askers.workspaces
-            or request.scope in askers.scopes
-            or any(
-                g in request.groups or request.requester in known.get(g, ()) for g in askers.groups
-            )
-        )
 
 
 def _replace_provided(bare: TagRequirements, provided: tuple[str, ...]) -> TagRequirements:

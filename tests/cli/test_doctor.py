@@ -11,7 +11,6 @@ from tests.builders.sentences import tells
 from tests.rigs.debusine import LIST
 from tests.rigs.process import RunFleet
 from tests.rigs.replay import PENDING, TOKEN, Replay
-from tests.rigs.trial import Trial, fleet_yaml
 
 RECORDED = (*PENDING, "service-status", "open-metrics-work-requests", "whoami-fleet")
 LOOKING = """\
@@ -87,39 +86,3 @@ def test_doctor_runs_pulumi_program_without_workers(project: Path, run_fleet: Ru
 def steps_of(run_fleet: RunFleet, **environment: str) -> list[tuple[str, list[str]]]:
     diagnosis = json.loads(run_fleet("doctor", "--json", env=environment).stdout)
     return [(each["do"], each["about"]) for each in diagnosis["next_steps"]]
-
-
-def test_doctor_orders_next_steps_without_dependent_ones(
-    run_fleet: RunFleet, project: Path
-) -> None:
-    trial = Trial(project)
-    far = "  far: {kind: hcloud, location: fsn1, token: {env: NO_TOKEN}}\nqueues:"
-    trial.write(fleet_yaml(more="state: {passphrase: {env: NO_PHRASE}}").replace("queues:", far))
-
-    before = steps_of(run_fleet)
-    said = run_fleet("doctor").stdout
-
-    assert [do for do, _ in before][:3] == [
-        "export NO_PHRASE=…",
-        "export NO_TOKEN=…",
-        "fleet state init",
-    ]
-    assert "provider far, machines" in before[1][1]
-    assert before[-1] == ("fleet doctor", [])
-    assert [do for do, _ in before] == re.findall(r"^  \d+\. (.*)$", said, re.MULTILINE)
-
-
-def test_doctor_has_own_fix_when_a_script_fails(trial: Trial) -> None:
-    scripts = {"new": "exit 1", "delete": "exit 1", "list": "echo 'do `rm -rf .` now' >&2; exit 1"}
-    for name, text in scripts.items():
-        (trial.folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-        (trial.folder / name).chmod(0o755)
-    hooks = ", ".join(f"{name}: [./{name}]" for name in scripts)
-    size = "machine: {cores: 1, memory: 1GiB, price: 0 EUR/h}, workers: {max: 1}"
-    trial.write(fleet_yaml(pools={"one": f"{{provider: hooks, hooks: {{{hooks}}}, {size}}}"}))
-
-    said = trial.do("doctor", "--json")[1]
-
-    found = json.loads(said[said.index("{") :])["findings"]
-    assert any("rm -rf" in each["said"] for each in found)
-    assert [each for each in found if "rm -rf" in each.get("fix", "")] == []

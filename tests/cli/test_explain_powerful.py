@@ -6,7 +6,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from fleet.model.facts import Request, Work, World
@@ -81,19 +80,6 @@ def unused(found: dict[str, Any]) -> list[int]:
     return [each["path"][1] for each in found["unused"]]
 
 
-def test_packages_are_sorted_by_time_gained_per_cost(run_fleet: RunFleet, project: Path) -> None:
-    found = explain(run_fleet, project, *PAST)
-
-    assert packages(found) == ["chromium", "gcc-15"]
-    first, second = found["packages"]
-    assert (first["task"], first["pool"], first["type"]) == ("sbuild", "powerful", "ccx63")
-    assert first["seconds_there"] < second["seconds_there"] < first["seconds_here"] == 86_400
-    assert first["gain_per_money"] > second["gain_per_money"]
-    assert (first["builds"], second["builds"]) == (3, 2)
-    assert first["month"] == round(3 * 730 / 2400, 1)
-    assert (found["builds"], found["allowed"]) == (7, 1)
-
-
 def test_proposed_rule_gives_package_the_machine(run_fleet: RunFleet, project: Path) -> None:
     written = explain(run_fleet, project, *PAST)["packages"][0]["rule"]
 
@@ -116,17 +102,6 @@ def test_figures_equal_those_of_explain_request(run_fleet: RunFleet, project: Pa
         assert abs(Decimal(ours) - Decimal(theirs)) <= Decimal("0.0001")
 
 
-@pytest.mark.parametrize(("days", "expected"), [(89, [1, 2]), (91, [0, 1, 2])])
-def test_rule_is_unused_when_its_last_build_is_90_days_old(
-    run_fleet: RunFleet, project: Path, days: int, expected: list[int]
-) -> None:
-    past = [moment(days, build(4, "llvm")), moment(days - 1 / 24), moment(0, build(7, "chromium"))]
-    if days == 91:
-        past[1] = moment(90.5)
-
-    assert unused(explain(run_fleet, project, *past)) == expected
-
-
 def test_build_that_was_only_seen_running_uses_its_rule(
     run_fleet: RunFleet, project: Path
 ) -> None:
@@ -137,54 +112,3 @@ def test_build_that_was_only_seen_running_uses_its_rule(
     found = explain(run_fleet, project, *PAST[:-1], runs, PAST[-1])
 
     assert unused(found) == [2]
-
-
-def test_build_of_unknown_duration_is_counted_and_not_compared(
-    run_fleet: RunFleet, project: Path
-) -> None:
-    found = explain(run_fleet, project, moment(0, build(1, "bash"), build(2, "chromium")))
-
-    assert (packages(found), found["not_known"]) == (["chromium"], 1)
-
-
-def test_one_recorded_moment_is_a_history(run_fleet: RunFleet, project: Path) -> None:
-    explain(run_fleet, project, *PAST)
-    (project / "world.json").write_text(PAST[-1].model_dump_json(), encoding="utf-8")
-
-    ran = run_fleet("explain", "powerful", "--world", "world.json", "--json")
-
-    found = json.loads(ran.stdout)
-    assert (found["moments"], packages(found)) == (1, packages(explain(run_fleet, project)))
-
-
-def test_part_of_a_history_can_be_chosen(run_fleet: RunFleet, project: Path) -> None:
-    since = f"{NOW - timedelta(days=61):%Y-%m-%d}"
-
-    assert explain(run_fleet, project, *PAST, since=since)["moments"] == 2
-
-
-def test_text_output_has_packages_and_rules(run_fleet: RunFleet, project: Path) -> None:
-    explain(run_fleet, project, *PAST)
-
-    said = run_fleet("explain", "powerful", "--history", "history.zst").stdout
-
-    for told in ("debian/base/amd64/chromium (sbuild)", "debian/.*/libreoffice", "@office"):
-        assert told in said
-    assert "powerful: [{match:" in said
-
-
-def test_explain_powerful_fails_cleanly_without_history(
-    run_fleet: RunFleet, project: Path
-) -> None:
-    explain(run_fleet, project, *PAST)
-    ran = run_fleet("explain", "powerful")
-
-    assert (ran.returncode in (1, 4), "Traceback" in ran.stderr) == (True, False)
-
-
-def test_one_recorded_moment_has_no_time_span(run_fleet: RunFleet, project: Path) -> None:
-    explain(run_fleet, project, PAST[0])
-
-    ran = run_fleet("explain", "powerful", "--history", "history.zst")
-    assert ran.returncode == 0
-    assert "0s" not in ran.stdout

@@ -4,7 +4,6 @@ from datetime import datetime
 
 from fleet.model.history import MomentFigures, RunSample
 from fleet.model.values import in_utc
-from tests.builders.sentences import tells
 from tests.rigs.trial import Trial, fleet_yaml
 
 EPOCH, END = (in_utc(datetime.fromisoformat(f"{year}-01-01T00:00Z")) for year in (2000, 2199))
@@ -30,29 +29,3 @@ def test_samples_have_state_before_and_after_creations(trial: Trial) -> None:
     assert after.fleet.starting == 2
     assert (later.pools, later.fleet) == (after.pools, after.fleet)
     assert before.at < after.at < later.at
-
-
-# what the pages of status make of it
-
-BUILDERS, MONEY, IMAGES = (
-    f"-/status/{part}/index.html" for part in ("pools/builders", "money", "images")
-)
-PLOT = '<svg class="plot"'
-
-
-def pages(trial: Trial, *options: str) -> dict[str, str]:
-    trial.told("status", "--site", "public", *options)
-    return {
-        path: (trial.folder / "public" / path).read_text()
-        for path in ("index.html", BUILDERS, MONEY, IMAGES)
-    }
-
-
-def test_damaged_history_is_unknown_on_its_page_only(trial: Trial) -> None:
-    trial.apply()
-    trial.sql("update fleet_samples set sample = '{'")
-
-    files = pages(trial)
-
-    assert tells(files[BUILDERS], '<p><span class="red">', "fleet_samples")
-    assert PLOT not in files["index.html"]

@@ -1,12 +1,9 @@
 """`fleet image`: which versions there are of each image, and all that is remembered of one."""
 
-import json
-
 import pytest
 
 from fleet.model.images import Publication
 from tests.builders import NOW
-from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
 from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT
@@ -30,35 +27,3 @@ def baked(trial: Trial) -> Trial:
 
 def test_image_show_prints_all_recorded_fields(baked: Trial, golden: Golden) -> None:
     golden.compare(ROOT / "tests/report/golden/image.txt", baked.told("image", "show", "trixie"))
-
-
-def test_image_show_prints_one_version(baked: Trial) -> None:
-    _, said = baked.do("image", "show", "trixie", OLD, "--json")
-
-    (version,) = json.loads(said)["versions"]
-    assert (version["version"], version["state"]) == (OLD, "failed")
-
-
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        (["trixie", "1"], ("image trixie", "version 1", f"{OLD}, {NEW}")),
-        (["golden", "1"], ("image golden", "version 1", "none")),
-    ],
-)
-def test_image_show_lists_known_names_when_name_is_unknown(
-    baked: Trial, names: list[str], said: tuple[str, ...]
-) -> None:
-    code, told = baked.do("image", "show", *names)
-
-    assert (code, told.count("\n")) == (1, 1)
-    assert tells(told, "fleet: error", *said)
-
-
-def test_image_list_marks_pinned_version(baked: Trial) -> None:
-    text = (baked.folder / "fleet.yaml").read_text()
-    baked.write(text.replace("suite: trixie,", f"suite: trixie, version: {NEW},"))
-
-    _, said = baked.do("image", "list")
-
-    assert f"{NEW}  candidate 20%, pinned  " in said

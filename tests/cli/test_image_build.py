@@ -5,7 +5,7 @@ import pytest
 from fleet.images.report import BuildResult, built_to_lines
 from fleet.model import images
 from tests.builders import NOW
-from tests.builders.versioning import a_manifest, a_version
+from tests.builders.versioning import a_manifest
 from tests.rigs.trial import Trial
 
 
@@ -39,24 +39,3 @@ def test_build_result_names_next_command(tests: tuple[images.Test, ...], end: li
     said = built_to_lines(BuildResult(folder="images/trixie", manifest=made))
 
     assert ["".join(part.text for part in each) for each in said][4:] == end
-
-
-@pytest.mark.parametrize(
-    ("built_in", "why", "command"),
-    [
-        (None, "http://deb.example.org/debian does not answer", "fleet image build trixie"),
-        (None, "its process was killed", "fleet image build trixie"),
-        (None, "it was interrupted", "fleet image build trixie"),
-        (90, "task:sbuild failed", "fleet image test trixie 20261121T203000Z"),
-    ],
-)
-def test_failed_version_shows_reason_and_command(
-    trial: Trial, built_in: int | None, why: str, command: str
-) -> None:
-    """A build that failed leaves nothing to test."""
-    failed = {"version": "20261121T203000Z", "state": "failed", "why": why, "built_in": built_in}
-    trial.remember(a_version(**failed))
-
-    _, said = trial.do("image", "show", "trixie")
-
-    assert said.splitlines()[-1].endswith(f"; {command}")

@@ -4,9 +4,6 @@ import json
 import lzma
 from pathlib import Path
 
-import pytest
-import yaml
-
 from fleet.images.folder import QCOW2, finish_build
 from fleet.images.role import role_digest
 from fleet.model.images import Package, recipe_digest
@@ -83,29 +80,6 @@ def test_image_built_elsewhere_is_reported_and_not_due(trial: Trial) -> None:
     (image,) = json.loads(said)["images"]
     assert (code, image["causes"]) == (0, [])
     assert tells(image["unknown"], trial.folder / ".fleet/images/trixie")
-
-
-PIPELINE = ("image", "due", "--gitlab-child-pipeline", "images.yml")
-
-
-def test_pipeline_jobs_have_keys_of_job_file_except_script(trial: Trial) -> None:
-    (trial.folder / "job.yml").write_text("{image: bakery, tags: [root], script: [boast]}")
-
-    trial.told(*PIPELINE, "--gitlab-job", "job.yml")
-
-    job = yaml.safe_load((trial.folder / "images.yml").read_text())["image trixie"]
-    assert (job["image"], job["tags"]) == ("bakery", ["root"])
-    assert job["script"][0].startswith("fleet image build trixie ")
-
-
-@pytest.mark.parametrize("text", ["[image]", "image: [", "[" * 2000, "image: !env NAME"])
-def test_job_file_without_job_keys_is_refused(trial: Trial, text: str) -> None:
-    (trial.folder / "job.yml").write_text(text)
-
-    said = trial.told(*PIPELINE, "--gitlab-job", "job.yml", code=1)
-
-    assert tells(said, "job.yml")
-    assert not (trial.folder / "images.yml").exists()
 
 
 def test_newer_packages_are_found_with_published_manifest(

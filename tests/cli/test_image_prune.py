@@ -31,36 +31,6 @@ def baked(trial: Trial) -> Trial:
     return trial
 
 
-def test_prune_deletes_unreferenced_versions_and_folders(baked: Trial) -> None:
-    code, said = baked.do("image", "prune")
-
-    assert (code, said.count("\n")) == (0, 4)
-    assert tells(said, "- delete trixie", V1, "retired", f"desk trixie-{V1}")
-    assert tells(said, "  keep  trixie", V2, "previous")
-    assert tells(said, "  keep  trixie", V3, "current")
-    assert set(baked.versions()) == {V2, V3}
-    assert not (baked.folder / ".fleet/images/trixie" / V1).exists()
-
-
-def test_prune_fails_when_its_image_is_unknown(baked: Trial) -> None:
-    code, said = baked.do("image", "prune", "trixi")
-
-    assert code == 1
-    assert tells(said, "no image trixi", "trixie")
-    assert set(baked.versions()) == {V1, V2, V3}
-
-
-def test_prune_keeps_version_of_a_saved_plan(baked: Trial) -> None:
-    baked.do("image", "promote", "trixie", V1)
-    baked.wait_for("1")
-    baked.do("plan", "--out", "plan.json")
-    baked.do("image", "rollback", "trixie")
-
-    _, said = baked.do("image", "prune", "--plan", "plan.json")
-
-    assert tells(said, "plan.json", "trial-builders-0001")
-
-
 @pytest.fixture
 def shelf(baked: Trial) -> Directory:
     """Return a place that holds a version whole which nobody remembers."""

@@ -16,7 +16,7 @@ from tests.builders.sentences import tells
 from tests.builders.versioning import a_version, open_build
 from tests.fakes.qemu import install_qemu
 from tests.rigs.image_disks import a_disk, a_root, needs_firmware, needs_programs
-from tests.rigs.trial import Trial, fleet_yaml
+from tests.rigs.trial import Trial
 from tests.rigs.worker_client import TAGS
 
 VERSION = "20261121T060000Z"
@@ -192,22 +192,6 @@ def test_image_test_reports_version_without_disk(
 
     assert str(folder) in said
     assert said.endswith(f"{instead}\n")
-
-
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["golden"], ("image golden", "elsewhere")),
-        (["trixie"], ("images/trixie", "fleet image build trixie")),
-        (["trixie", "1"], ("images/trixie", "version 1", "none")),
-    ],
-)
-def test_image_test_error_names_next_step(
-    trial: Trial, args: list[str], said: tuple[str, ...]
-) -> None:
-    trial.write(fleet_yaml().replace("images:", "images:\n  golden: {existing: {desk: g1}}"))
-
-    assert tells(trial.told("image", "test", *args, code=1), *said)
 
 
 @pytest.fixture

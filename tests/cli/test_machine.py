@@ -6,38 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.sentences import tells
 from tests.rigs.hook_machines import write_hooks
-from tests.rigs.stories import begin_two
 from tests.rigs.terminal import answer_at_terminal, read_until_closed, run_at_terminal
 from tests.rigs.trial import BUILDERS, ONE, TWO, WARM, WHY, Trial, fleet_yaml
 from tests.rigs.warm import Warm
 
 
-@pytest.fixture
-def two(trial: Trial) -> Trial:
-    """Return a fleet with two machines, the first of which is busy; the loop keeps both."""
-    return trial.begun(begin_two)
-
-
 def names(trial: Trial, *options: str) -> list[str]:
     """Return the machines that `fleet machine list` lists."""
     return [each["worker"] for each in trial.json("machine", "list", *options)["machines"]]
-
-
-def test_machines_are_listed_by_pool_and_state(two: Trial) -> None:
-    listed = two.told("machine", "list")
-
-    assert [line.split()[0] for line in listed.splitlines()] == [
-        "WORKER",
-        "builders",
-        ONE,
-        TWO,
-    ]
-    assert names(two, "--state", "up") == [ONE, TWO]
-    assert names(two, "--state", "ready") == [TWO]
-    assert names(two, "--pool", "builders", "--state", "busy") == [ONE]
-    assert names(two, "--state", "draining", "--state", "starting") == []
 
 
 @pytest.mark.slow
@@ -75,37 +52,6 @@ def test_machine_delete_also_deletes_earlier_failed_deletion(project: Path) -> N
 THREE = "trial-builders-0003"
 
 
-@pytest.fixture
-def grown(trial: Trial) -> Trial:
-    """Return a fleet with an old machine, and two new ones, the first of which is busy."""
-    return trial.begun(begin_grown)
-
-
-def begin_grown(trial: Trial) -> None:
-    trial.write(fleet_yaml(pools={"builders": WARM}))
-    trial.wait_for("1")
-    trial.apply()
-    trial.age(hours=2)
-    trial.cloud.assign(ONE, "1")
-    trial.wait_for("2", "3")
-    trial.apply()
-    trial.age(minutes=2)
-    trial.cloud.assign(TWO, "2")
-    trial.wait_for()
-
-
-def test_delete_since_keeps_machine_that_was_busy_once(grown: Trial) -> None:
-    grown.cloud.assign(THREE, "3")
-    grown.cloud.assign(THREE, None)
-
-    shown = grown.json("machine", "delete", "--since", "30m")
-
-    (kept,) = [each for each in shown["workers"] if each["worker"] == THREE]
-    assert shown["actions"] == []
-    assert kept["reason"] == "requested"
-    assert tells(kept["because"], "1 request")
-
-
 def test_delete_run_selects_run_by_prefix_of_start(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": WARM}))
     for waiting in (("1",), ("1", "2")):
@@ -117,15 +63,6 @@ def test_delete_run_selects_run_by_prefix_of_start(trial: Trial) -> None:
         actions = trial.json("machine", "delete", "--run", run["started"])["actions"]
 
         assert {each["worker"] for each in actions} == {machine}
-
-
-def test_delete_run_names_latest_run_when_run_is_unknown(grown: Trial) -> None:
-    latest = grown.json("state", "show")["runs"][0]["started"]
-
-    for run in ("2020-01-01T00:00", "nonsense", "2"):
-        assert tells(grown.told("machine", "delete", "--run", run, code=1), run, latest)
-
-    assert grown.machines() == [ONE, TWO, THREE]
 
 
 @pytest.fixture
@@ -150,31 +87,6 @@ def expire(trial: Trial) -> None:
     for machine in getattr(listing, "machines", ()):
         assert machine.expires is not None
         trial.cloud.extend([machine.id], machine.expires - timedelta(days=2, hours=6))
-
-
-def test_delete_expired_drains_first_and_deletes_in_next_run(dead: Trial) -> None:
-    first, said = dead.do("machine", "delete", "--expired", "--apply")
-    machines = dead.machines()
-    second, then = dead.do("machine", "delete", "--expired", "--apply")
-
-    assert [first, second] == [0, 0]
-    assert machines == [ONE]
-    assert tells(said, "drained", "fleet machine delete --expired --apply")
-    assert "- deleted 1: trial-builders-0001" in then
-    assert dead.machines() == dead.recorded() == []
-
-
-def test_delete_expired_works_without_a_store(dead: Trial) -> None:
-    (dead.folder / ".fleet/store.db").unlink()
-
-    (first, said), (second, _) = [
-        dead.do("machine", "delete", "--expired", "--apply") for _ in range(2)
-    ]
-
-    assert [first, second] == [1, 1], "what became of the state, a person has to see to"
-    assert tells(said, "lock", ".fleet/store.db")
-    assert "provider's list" in said
-    assert dead.machines() == []
 
 
 @pytest.mark.parametrize(
@@ -203,21 +115,6 @@ def test_delete_is_refused_when_plan_changes_during_the_question(idle: Trial, wa
         b"".join(read_until_closed(terminal))
 
     assert (process.returncode, idle.machines()) == (4, [ONE, TWO])
-
-
-def test_held_machine_survives_delete_and_sweep(idle: Trial) -> None:
-    builders = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}"
-    idle.write(fleet_yaml(pools={"builders": builders}, more="expire_after: 1d\n"))
-    idle.apply()
-    idle.told("hold", ONE, *WHY)
-    idle.apply()
-
-    assert "disk full" in idle.told("machine", "delete", ONE, "--apply", code=4)
-    expire(idle)
-    for _ in range(2):
-        idle.do("machine", "delete", "--expired", "--apply")
-
-    assert idle.machines() == [ONE]
 
 
 def test_delete_keeps_machine_that_a_static_pool_names(idle: Trial) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from fleet.model.facts import Request
@@ -47,28 +46,6 @@ def compare(
     (project / "world.json").write_text(world.model_dump_json(), encoding="utf-8")
     options = [form] if form else []
     return run_fleet("plan", "--world", "world.json", "--base", "base.yaml", *options).stdout
-
-
-CASES = {
-    "three requests": [build(n, "chromium") for n in (1, 2, 3)],
-    "one group": [build(1, "chromium", count=3)],
-    "three architectures": [
-        build(n, "chromium", each) for n, each in enumerate(("amd64", "arm64", "i386"))
-    ],
-}
-
-
-@pytest.mark.parametrize("builds", CASES.values(), ids=CASES)
-@pytest.mark.parametrize("form", ["", "--markdown"])
-def test_comparison_names_a_package_once(
-    run_fleet: RunFleet, project: Path, builds: list[Request], form: str
-) -> None:
-    found = compare(run_fleet, project, "debian/.*/chromium", *builds, form=form)
-
-    said = unwrapped(found).replace("`", "")
-    each = "*" if len({str(b.task_data) for b in builds}) > 1 else "amd64"
-    assert said.count(f"3 recorded builds newly, all debian/base/{each}/chromium") == 1
-    assert said.count(f"3 newly, all debian/base/{each}/chromium") == 1
 
 
 def test_newly_matched_requests_share_one_line_per_cause(

@@ -1,13 +1,11 @@
 """Boots that fail at night: the suspected cause, its command, and the order to try again."""
 
 import json
-import re
 
 import pytest
 
 from tests.builders.sentences import tells
-from tests.rigs.process import RunFleet
-from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 TYPE = "{cores: 8, memory: 32GiB, disk: 200GiB, price: 0.10 EUR/h}"
 TYPES = f"types: {{good: {TYPE}, lemon: {TYPE}}}"
@@ -15,14 +13,6 @@ DESK = f"boot: 1s, {TYPES}, faults: {{never_boots: [lemon]}}"
 ON_FAILURE = "boot: {on_failure: {hold: 1, log: 50}}"
 LEMON = BUILDERS.replace("workers:", f"{ON_FAILURE}, workers:").replace("ccx33", "lemon")
 LEMON = LEMON.replace("max: 4", "max: 6")
-STEADY = BIG.replace("ccx63", "good").replace("max: 4", "max: 1")
-APPROVE = ("approve", "boot_failures", "--pool", "builders")
-
-
-def begin_lemon(trial: Trial) -> None:
-    """Have the image boot in pool steady, and fail on the machine type of pool builders."""
-    trial.write(fleet_yaml(pools={"builders": LEMON, "steady": STEADY}, desk=DESK))
-    fail_three_boots(trial, big=["4"])
 
 
 def begin_dead(trial: Trial) -> None:
@@ -39,34 +29,8 @@ def fail_three_boots(trial: Trial, *, big: list[str] | None = None) -> None:
 
 
 @pytest.fixture
-def lemon(trial: Trial) -> Trial:
-    return trial.begun(begin_lemon)
-
-
-@pytest.fixture
 def dead(trial: Trial) -> Trial:
     return trial.begun(begin_dead)
-
-
-def created(trial: Trial) -> list[tuple[str, str]]:
-    """Return pool and machine type of each machine that a plan would create."""
-    actions = trial.plan()["actions"]
-    return sorted(
-        (each["pool"], each["inputs"]["type"]) for each in actions if each["action"] == "create"
-    )
-
-
-@pytest.mark.usefixtures("lemon")
-@pytest.mark.parametrize("command", ["status", "plan", "doctor", "image list"])
-def test_message_suspects_machine_when_image_boots_elsewhere(
-    run_fleet: RunFleet, command: str
-) -> None:
-    shown = " ".join(run_fleet(*command.split()).stdout.split())
-
-    about = next(re.finditer(r"image trixie failed 3 of its last 3 boots on lemon[^|]*", shown))[0]
-    assert tells(about, "steady", "good", "machine type lemon")
-    assert "`fleet machine console trial-builders-000" in about
-    assert "fleet image build" not in shown
 
 
 def test_doctor_needs_images_extra_when_it_advises_a_build(
@@ -83,26 +47,3 @@ def test_doctor_needs_images_extra_when_it_advises_a_build(
         ["fleet, extras"],
         ["pool builders, image"],
     ]
-
-
-def mend(trial: Trial) -> None:
-    text = (trial.folder / "fleet.yaml").read_text()
-    trial.write(text.replace(", faults: {never_boots: [lemon]}", ""))
-
-
-def test_printed_approval_tries_again_and_lifts_the_guard(dead: Trial) -> None:
-    mend(dead)
-    assert created(dead) == []
-    shown = " ".join(dead.told("status").split())
-    command = re.findall(r"`(fleet approve boot_failures [^`]*)`", shown)[0]
-
-    assert dead.do("apply")[0] == 1
-    dead.told(*command.replace('"', "").split()[1:])
-    assert created(dead) == [("builders", "lemon")] * 3
-    dead.told("apply")
-    dead.wait_for("1", "2", "3", "4")
-    assert created(dead) == []  # the approval is used up, and the machines boot
-    dead.age(minutes=2)
-
-    assert created(dead) == [("builders", "lemon")]
-    assert "guards.boot_failures" not in dead.told("status")

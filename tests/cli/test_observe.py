@@ -46,34 +46,6 @@ def timeless(plan: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in plan.items() if key not in ("time", "digests")}
 
 
-def test_torn_history_is_read_and_truncated_with_a_warning(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
-    run_fleet("observe", "--append", "history.jsonl.zst")
-    with (trial.folder / "history.jsonl.zst").open("ab") as file:
-        file.write(b"\x28\xb5\x2f\xfd torn")
-
-    planned = run_fleet("plan", "--world", "history.jsonl.zst")
-    appended = run_fleet("observe", "--append", "history.jsonl.zst")
-    mended = run_fleet("plan", "--world", "history.jsonl.zst")
-
-    torn = "an incomplete observation of 9 bytes at the end (a killed append or a cut file) was"
-    assert planned.returncode == 0
-    assert f"warning: history.jsonl.zst: {torn} skipped" in planned.stderr
-    assert f"warning: history.jsonl.zst: {torn} cut off" in appended.stderr
-    assert mended.stderr == ""
-
-
-def test_observe_records_pseudonyms_when_requested(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.queue({"id": "1", "requester": "alice"})
-
-    plain, other = run_fleet("observe"), run_fleet("observe", "--pseudonyms")
-
-    assert "alice" in plain.stdout
-    assert (other.returncode, "alice" in other.stdout) == (0, False)
-    assert '"person-' in other.stdout
-
-
 NOTHING = MomentFigures(0, 0, 0, 0, 0, 0)
 
 
@@ -115,16 +87,3 @@ def test_history_append_adds_only_newer_observations(trial: Trial, run_fleet: Ru
         NOW + day,
         NOW + 2 * day,
     ]
-
-
-def test_observe_writes_no_file_without_kept_observation(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
-    trial.write(fleet_yaml().replace("fleet: trial", "fleet: trial\nhistory: {keep: null}"))
-    trial.apply()
-
-    found = run_fleet("observe", "--kept", "--out", "kept.json")
-
-    assert found.returncode == 1
-    assert "history.keep" in found.stderr
-    assert not (trial.folder / "kept.json").exists()

@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import subprocess
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,22 +16,12 @@ from fleet.apply.saved_plan import read_plan
 from fleet.report.plan import plan_to_markdown
 from fleet.state.history import append
 from tests.builders.sentences import tells
-from tests.rigs.process import Completed, RunFleet, clean_environment, fleet_command, git
+from tests.rigs.process import Completed, RunFleet, clean_environment, fleet_command
 from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
 from tests.rigs.warm import Warm
 
 ESCAPE = "\x1b["
 LONG_NAMES = [f"package-{number}-with-a-long-name" for number in range(9)]
-
-
-def test_gitlab_report_counts_planned_changes(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1")
-
-    planned = run_fleet("plan", "--gitlab-terraform-report", "tfplan.json")
-
-    assert planned.returncode == 0
-    report = json.loads((trial.folder / "tfplan.json").read_text())
-    assert report == {"create": 1, "update": 0, "delete": 0}
 
 
 # what a change does
@@ -45,44 +34,6 @@ def changed(trial: Trial, text: str) -> None:
     trial.write(text)
 
 
-def test_base_may_be_a_git_revision(trial: Trial) -> None:
-    trial.wait_for("1", big=["2"])
-    git(trial.folder, "init", "--quiet", "--initial-branch", "main")
-    git(trial.folder, "add", "fleet.yaml")
-    git(trial.folder, "commit", "--quiet", "-m", "before")
-    changed(trial, fleet_yaml(pools={"builders": BUILDERS}))
-
-    of_file, of_git, nowhere = (
-        trial.json("plan", "--base", base)["change"]
-        for base in ("base/fleet.yaml", "main", "nowhere")
-    )
-
-    assert of_git["pools"] == of_file["pools"] != []
-    assert "nowhere" in nowhere["unknown"]
-
-
-def test_comparison_names_included_file_of_a_key(trial: Trial, run_fleet: RunFleet) -> None:
-    (trial.folder / "fleet.d").mkdir()
-    full = BUILDERS.replace("max: 4", "max: 0")
-    (trial.folder / "fleet.d" / "small.yaml").write_text(f"pools:\n  small: {full}\n")
-    other = BUILDERS.replace("max: 4", "max: 0")
-    trial.write(fleet_yaml(pools={"builders": other}, more="include: [fleet.d/*.yaml]\n"))
-    trial.wait_for("1")
-
-    planned, marked = run_fleet("plan"), run_fleet("plan", "--markdown")
-    said = trial.json("plan")
-
-    assert tells(
-        planned.stdout,
-        "pools.builders.workers.max",
-        "fleet.yaml",
-        "pools.small.workers.max",
-        "fleet.d/small.yaml",
-    )
-    assert tells(marked.stdout, "pools.small.workers.max", "fleet.d/small.yaml")
-    assert said["included"] == {"pools.small": "fleet.d/small.yaml"}
-
-
 def observed(trial: Trial, run_fleet: RunFleet) -> tuple[str, ...]:
     """Record a world, and change fleet.yaml so that a limit is raised and a rule is added."""
     trial.wait_for("1")
@@ -91,69 +42,6 @@ def observed(trial: Trial, run_fleet: RunFleet) -> tuple[str, ...]:
     raised = BUILDERS.replace("max: 4", "max: 5")
     changed(trial, fleet_yaml(pools={"big": BIG, "builders": raised}, more=rule))
     return "plan", "--json", "--base", "base/fleet.yaml", "--world", "seen.json"
-
-
-@pytest.mark.parametrize(
-    ("broken", "because"),
-    [
-        (lambda text: text.replace('"fleet": "trial"', '"fleet": "other"'), ("fleet other",)),
-        (lambda text: text[: len(text) // 2], ("seen.json:", "JSON")),
-        (lambda text: text.replace("fleet-world-1", "fleet-world-2"), ("$.format",)),
-        (lambda _: "", ("seen.json", "JSON")),
-    ],
-    ids=["of-another-fleet", "cut-short", "of-a-newer-format", "empty"],
-)
-def test_plan_shows_edited_keys_when_world_is_unusable(
-    trial: Trial, run_fleet: RunFleet, broken: Callable[[str], str], because: tuple[str, ...]
-) -> None:
-    arguments = observed(trial, run_fleet)
-    seen = trial.folder / "seen.json"
-    seen.write_text(broken(seen.read_text()))
-
-    said, marked = run_fleet(*arguments), run_fleet(*arguments[:1], "--markdown", *arguments[2:])
-
-    assert (said.returncode, marked.returncode) == (1, 1)
-    assert said.stderr.count("\n") == 1
-    assert tells(said.stderr, "fleet: error", *because)
-    change = json.loads(said.stdout)["change"]
-    assert [(each["kind"], each["count"]) for each in change["sensitive"]] == [
-        ("pattern-matches-more", None),
-        ("limit-raised", None),
-    ]
-    assert (change["verdict"]["machines_known"], change["verdict"]["cost_known"]) == (False, False)
-    assert tells(marked.stdout, *because)
-    assert run_fleet("plan", "--world", "seen.json").stdout == ""
-
-
-def test_plan_reports_world_from_the_future_first(trial: Trial, run_fleet: RunFleet) -> None:
-    arguments = observed(trial, run_fleet)
-    seen = trial.folder / "seen.json"
-    world = json.loads(seen.read_text())
-    world["time"] = "2099-01-01T00:00:00Z"
-    seen.write_text(json.dumps(world))
-
-    marked = trial.told(*arguments[:1], "--markdown", *arguments[2:], code=1)
-
-    assert "future" in marked.partition("####")[0]
-    assert "powerful[0].match" in marked
-
-
-def test_plan_names_pool_of_a_hook_program(trial: Trial, run_fleet: RunFleet) -> None:
-    hooks = "{provider: hooks, machine: {cores: 2, memory: 4GiB, price: 0 EUR/h}, hooks: HOOKS}"
-    run = "{new: [a], delete: [b], list: [LIST]}"
-    trial.write(fleet_yaml(pools={"own": hooks.replace("HOOKS", run)}))
-    trial.wait_for()
-    run_fleet("observe", "--out", "seen.json")
-    text = (trial.folder / "fleet.yaml").read_text()
-    changed(trial, text.replace("LIST", "sh, -c, other"))
-
-    base = ("--base", "base/fleet.yaml", "--world", "seen.json")
-    (edit,) = trial.json("plan", *base, code=1)["change"]["sensitive"]
-
-    assert (edit["kind"], edit["path"][-1]) == ("command-changed", "list")
-    (line,) = [n for n, x in enumerate(text.splitlines(), 1) if "hooks: {" in x]
-    assert edit["place"].startswith(f"fleet.yaml:{line}:")
-    assert (edit["before"], edit["after"]) == ("[LIST]", "[sh, -c, other]")
 
 
 def test_rule_is_measured_by_history_of_the_world(trial: Trial, run_fleet: RunFleet) -> None:

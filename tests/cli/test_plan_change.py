@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 import time_machine
 
 from tests.builders.sentences import tells
@@ -69,52 +68,3 @@ def test_headline_has_builds_that_wait_for_the_rest_of_a_budget(trial: Trial) ->
 
     assert stops(trial) == [(1, False, ["budgets", "big", "per_month"])]
     assert tells(headline(trial), "1 build gets no machine yet", "budget big")
-
-
-def test_headline_has_no_build_when_the_cause_is_the_same(trial: Trial) -> None:
-    wait_for_builds(trial, "hello", "bash", "zsh")
-    base = fleet_yaml(pools=pools(most=1), more=DURATIONS)
-    changed(trial, base, base + RULE + BUDGET % "0.50")
-
-    assert stops(trial) == []
-    assert headline(trial).startswith("No effect on machines now")
-
-
-BUDGETS = """\
-budgets:
-  all: {per_hour: 5 EUR}
-  part: {scope: debian, per_day: 9 EUR}
-  large: {tags: [big], per_day: 40 EUR}
-"""
-
-
-@pytest.mark.parametrize(
-    ("more", "bounds"),
-    [
-        (
-            BUDGETS,
-            {
-                "budgets.all.per_hour": "5 EUR",
-                "budgets.large.per_day": "40 EUR",
-                "tags.big.limits.per.submitter": "1",
-            },
-        ),
-        ("", {"tags.big.limits.per.submitter": "1"}),
-    ],
-)
-def test_higher_max_states_the_worst_case_and_its_bounds(
-    trial: Trial, more: str, bounds: dict[str, str]
-) -> None:
-    wait_for_builds(trial)
-    tags = DURATIONS.replace("exclusive: true", "exclusive: true, limits: {per: {submitter: 1}}")
-    more_big = pools() | {"big": pools()["big"].replace("max: 4", "max: 13")}
-    base, head = (fleet_yaml(pools=each, more=tags + more) for each in (pools(), more_big))
-    changed(trial, base, head)
-
-    shown = trial.told("plan", "--base", "base.yaml")
-    change = change_of(trial)
-
-    (edit,) = change["sensitive"]
-    assert edit["bounds"] == bounds
-    assert tells(headline(trial), "1 sensitive edit", "+4.158 EUR/h")
-    assert tells(" ".join(shown.split()), *bounds)

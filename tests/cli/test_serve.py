@@ -175,24 +175,6 @@ def test_serve_assigns_machine_that_became_ready_during_a_run(project: Path) -> 
     assert answers == ["trial-powerful-0001\n", True]
 
 
-@pytest.mark.parametrize(
-    ("options", "because"),
-    [
-        (["--listen", "0.0.0.0:0"], "--tokens and --certificate"),
-        (["--listen", "192.0.2.1:0", "--certificate", "x"], "--tokens and --certificate"),
-        (["--listen", "localhost:1"], "127.0.0.1:49100"),
-        (["--listen", "127.0.0.1"], "127.0.0.1:49100"),
-        (["--listen", "127.0.0.1:70000"], "127.0.0.1:49100"),
-        (["--every", "often"], "--every often: expected a duration"),
-        (["--queue", "nothing"], "has no queue nothing; queues of kind tickets: work"),
-    ],
-)
-def test_serve_reports_wrong_usage(options: list[str], because: str, counter: Trial) -> None:
-    said = counter.told("serve", *options, code=2)
-
-    assert because in said
-
-
 def test_serve_reports_occupied_port(counter: Trial) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
@@ -201,26 +183,6 @@ def test_serve_reports_occupied_port(counter: Trial) -> None:
     assert code == 1
     assert address in said
     assert os.strerror(errno.EADDRINUSE) in said
-
-
-@pytest.mark.parametrize(
-    ("written", "because"),
-    [
-        ("copr short\n", "tokens:1: "),
-        ("\n# us\na:b 01234567890123456789\n", "tokens:3: "),
-        ("copr\n", "tokens:1: "),
-        ("a 01234567890123456789\na 01234567890123456780\n", "tokens:2: "),
-        ("", "tokens: "),
-    ],
-)
-def test_serve_names_line_of_invalid_tokens_file(
-    written: str, because: str, counter: Trial
-) -> None:
-    (counter.folder / "tokens").write_text(written)
-
-    said = counter.told("serve", "--listen", "127.0.0.1:0", "--tokens", "tokens", code=1)
-
-    assert because in said
 
 
 @pytest.mark.slow
@@ -248,19 +210,6 @@ def test_serve_keeps_last_valid_tokens_when_file_is_invalid(
     code, _ = served(counter, script, "--tokens", "tokens")
 
     assert code == 0
-
-
-def test_serve_names_invalid_or_missing_certificate(counter: Trial) -> None:
-    (counter.folder / "server.pem").write_text("no PEM\n")
-
-    codes = [
-        counter.do("serve", "--listen", "127.0.0.1:0", "--certificate", name)
-        for name in ("server.pem", "missing.pem")
-    ]
-
-    assert [code for code, _ in codes] == [1, 1]
-    assert "server.pem: " in codes[0][1]
-    assert tells(codes[1][1], "missing.pem", os.strerror(errno.ENOENT))
 
 
 LOCAL = """\

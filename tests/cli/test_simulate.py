@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import jsonschema
@@ -12,26 +12,14 @@ from tests.builders.recording import a_job, record_fixed, write
 from tests.builders.sentences import tells
 from tests.rigs.process import ROOT, git
 from tests.rigs.repeats import slow_but
+from tests.rigs.stories import HISTORY, HISTORY_BEGIN, begin_history
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
-
-START = datetime(2026, 11, 2, 6, tzinfo=UTC)
-HISTORY = "history.jsonl.zst"
 
 
 @pytest.fixture
 def recorded(trial: Trial) -> Trial:
     """Return a fleet with four hours of history: a build every quarter of an hour."""
-    jobs = [
-        a_job(nth, START + nth * timedelta(minutes=15), 1200 + 60 * (nth % 7), owner="<b>ann|")
-        for nth in range(1, 14)
-    ]
-    end = START + timedelta(hours=4)
-    every = timedelta(minutes=10)
-    write(trial.folder / HISTORY, record_fixed(jobs, START, end, every=every, machines=2))
-    trial.write(fleet_yaml(pools={"builders": BUILDERS.replace("10m", "5m")}))
-    text = fleet_yaml(pools={"builders": BUILDERS.replace("max: 4", "max: 4, spare: 1")})
-    (trial.folder / "main.yaml").write_text(text, encoding="utf-8")
-    return trial
+    return trial.begun(begin_history)
 
 
 def simulated(trial: Trial, *args: str) -> dict[str, Any]:
@@ -54,33 +42,16 @@ def test_simulation_has_figures_before_and_after(recorded: Trial) -> None:
     assert found["before"]["config"] != found["after"]["config"]
 
 
-def test_simulate_warns_when_last_observation_is_incomplete(recorded: Trial) -> None:
-    path = recorded.folder / HISTORY
-    path.write_bytes(path.read_bytes()[:-7])
-
-    said = recorded.told("simulate", "--history", HISTORY, "--against", "main.yaml")
-
-    assert f"warning: {HISTORY}: an incomplete observation of" in said
-
-
-def test_simulate_uses_selected_part_of_history(recorded: Trial) -> None:
-    found = simulated(recorded, "--from", "2026-11-02T07:00", "--to", "2026-11-02T08:00")
-
-    assert (found["start"], found["end"]) == ("2026-11-02T07:00:00Z", "2026-11-02T08:00:00Z")
-    assert found["worlds"] == 7
-    assert found["before"] is None
-
-
 @pytest.mark.parametrize(
     ("hours", "is_short"), [(23, True), pytest.param(24, False, marks=pytest.mark.slow)]
 )
 def test_simulation_warns_in_each_form_when_shorter_than_a_day(
     trial: Trial, hours: int, *, is_short: bool
 ) -> None:
-    end = START + timedelta(hours=hours)
-    jobs = [a_job(1, START + timedelta(hours=1), 1200)]
+    end = HISTORY_BEGIN + timedelta(hours=hours)
+    jobs = [a_job(1, HISTORY_BEGIN + timedelta(hours=1), 1200)]
     every = timedelta(hours=1)
-    write(trial.folder / HISTORY, record_fixed(jobs, START, end, every=every, machines=2))
+    write(trial.folder / HISTORY, record_fixed(jobs, HISTORY_BEGIN, end, every=every, machines=2))
     trial.write(fleet_yaml(pools={"builders": BUILDERS}))
     text = fleet_yaml(pools={"builders": BUILDERS.replace("max: 4", "max: 4, spare: 1")})
     (trial.folder / "main.yaml").write_text(text, encoding="utf-8")
@@ -98,50 +69,10 @@ def test_simulation_warns_in_each_form_when_shorter_than_a_day(
     assert any(tells(each, "23h", "--from") for each in unknown) is is_short
 
 
-def test_simulate_replays_observations_kept_by_apply(trial: Trial) -> None:
-    trial.wait_for("1", "2")
-    trial.apply()
-    trial.apply()
+def test_set_key_of_two_lines_is_wrong_usage(trial: Trial) -> None:
+    key = "cadence=1h\nfleet: x"
 
-    found = trial.json("simulate")
-
-    assert (found["worlds"], found["requests"]) == (2, 2)
-
-
-def test_simulate_changes_no_file(recorded: Trial) -> None:
-    before = sorted(path.name for path in recorded.folder.rglob("*"))
-
-    simulated(recorded)
-
-    assert sorted(path.name for path in recorded.folder.rglob("*")) == before
-
-
-@pytest.mark.parametrize(
-    ("args", "code", "tells"),
-    [
-        ((), 1, "store"),
-        (("--history", "none.zst"), 1, "none.zst"),
-        (("--history", "world.json"), 1, "world.json"),
-        (("--history", HISTORY, "--to", "2020-01-01"), 1, HISTORY),
-        (("--history", HISTORY, "--against", "none.yaml"), 1, "none.yaml"),
-    ],
-)
-def test_simulate_names_reason_when_history_cannot_be_replayed(
-    recorded: Trial, args: tuple[str, ...], code: int, tells: str
-) -> None:
-    ended, said = recorded.do("simulate", *args)
-
-    assert (ended, tells in said, "Traceback" in said) == (code, True, False)
-
-
-def test_simulate_refuses_history_of_another_fleet(recorded: Trial) -> None:
-    text = fleet_yaml(pools={"builders": BUILDERS}).replace("fleet: trial", "fleet: other")
-    recorded.write(text)
-
-    said = recorded.told("simulate", "--history", HISTORY, code=2)
-
-    assert "trial" in said
-    assert "other" in said
+    assert tells(trial.told("simulate", "--history", "h", "--set", key, code=2), "--set")
 
 
 IDLE = "pools.builders.retire.idle_after"
@@ -155,50 +86,6 @@ def test_set_key_equals_key_in_the_file(recorded: Trial) -> None:
     other = simulated(recorded, "--file", "was.yaml", "--against", "fleet.yaml")
 
     assert found | {"changed": []} == other
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "cadence=20m",
-        "pools.builders.machine=ccx43",
-        "pools.builders.workers={max: 1}",
-        "guards.throttle.create.count=1",
-        "tags.worker:class:powerful={on_demand: true}",
-    ],
-)
-def test_any_key_can_be_set(recorded: Trial, key: str) -> None:
-    found = simulated(recorded, "--set", key)
-
-    assert found["after"]["config"] != found["before"]["config"]
-
-
-@pytest.mark.parametrize(
-    ("key", "says"),
-    [
-        (f"{IDLE}=soon", ("--set:1:", "soon")),
-        ("pools.builders.idle_after=1h", ("--set:1:", "unknown-key", "idle_after")),
-        ("pools.other.retire.idle_after=1h", ("pools.other",)),
-        ("pools.builders.workers.min=9", ("min", "max")),
-        ("cadence.every=1h", ("--set:1:", "mapping")),
-        ("pools.builders.machine.type=ccx43", ("--set:1:", "pools.builders.machine")),
-        ("pools.builders.machine=[ccx33", ("--set:1:",)),
-        ("templates.big.machine=ccx33", ("--set:1:", "templates")),
-        ("include=[more.yaml]", ("--set:1:", "include")),
-        ("fleet=other", ("--set:1:", "fleet")),
-        ("state.store=sqlite:////nowhere/store.db", ("--set:1:", "state")),
-        ("cadence=5m\0cadence=6m", ("--set:2:", "duplicate-key")),
-        *((each, ("--set:1:",)) for each in ("#=5", "[a]=5", "cadence=1h]", "cadence=\udcff")),
-    ],
-)
-def test_key_is_refused_when_its_file_would_be_invalid(
-    recorded: Trial, key: str, says: tuple[str, ...]
-) -> None:
-    keys = [word for each in key.split("\0") for word in ("--set", each)]
-
-    code, said = recorded.do("simulate", "--history", HISTORY, *keys)
-
-    assert (code, tells(said, *says), "Traceback" in said) == (1, True, False), said
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 from fleet.state.database import name_process
 from tests.builders import NOW
 from tests.builders.sentences import tells
-from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial
 
 
@@ -44,62 +43,6 @@ def make_older(trial: Trial) -> None:
     trial.sql("drop table fleet_orders")
     trial.sql("delete from fleet_about where key in ('columns', 'needs')")
     trial.sql("update fleet_about set value='fleet-store-1' where key='format'")
-
-
-def test_older_store_is_read_and_migrate_lists_its_changes(trial: Trial) -> None:
-    make_older(trial)
-
-    trial.wait_for("1")
-    trial.apply()
-    shown = trial.told("state", "migrate")
-    assert tells(shown, "fleet-store-1", "fleet-store-2")
-    assert about(trial)["format"] == "fleet-store-1"
-
-    trial.told("state", "migrate", "--apply")
-
-    assert about(trial)["format"] == "fleet-store-2"
-    assert "--apply" not in trial.told("state", "migrate")
-    trial.apply()
-
-
-def test_first_freeze_excludes_older_versions_of_fleet(trial: Trial) -> None:
-    make_older(trial)
-
-    trial.told("freeze", "--for", "1h", "--reason", "why")
-
-    assert about(trial)["format"] == "fleet-store-2"
-
-
-@pytest.mark.parametrize(
-    "command", ["plan", "apply", "state show", "freeze --for 1h --reason why"]
-)
-def test_newer_store_is_refused_with_required_version(trial: Trial, command: str) -> None:
-    trial.sql("update fleet_about set value='fleet-store-9' where key='format'")
-    trial.sql("update fleet_about set value='7.1.0' where key='needs'")
-
-    code, said = trial.do(*command.split())
-
-    assert code != 0
-    told = "".join(said.split())
-    assert ("fleet-store-9" in told, "7.1.0" in told) == (True, True)
-
-
-@pytest.mark.parametrize(
-    ("command", "stream"),
-    [(("doctor",), "stdout"), (("state", "init"), "stderr")],
-)
-def test_lost_store_is_to_be_restored_when_machines_exist(
-    trial: Trial, run_fleet: RunFleet, command: tuple[str, ...], stream: str
-) -> None:
-    trial.wait_for("1")
-    trial.apply()
-    (trial.folder / ".fleet/store.db").unlink()
-
-    said = run_fleet(*command)
-
-    text = " ".join(getattr(said, stream).split())
-    assert tells(text, "docs/how-to/restore-lost-state.md", *trial.machines(), "freezes")
-    assert "fix: fleet state init" not in text
 
 
 @pytest.mark.parametrize("command", ["status", "doctor", "state show"])

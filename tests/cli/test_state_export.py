@@ -50,23 +50,11 @@ def exported(template: Path, project: Path) -> Trial:
     return Trial(project)
 
 
-@pytest.fixture
-def used(exported: Trial) -> Trial:
-    """Return such a fleet, of which nothing was exported."""
-    (exported.folder / "state.json").unlink()
-    return exported
-
-
 def content(trial: Trial, name: str = "state.json") -> dict[str, Any]:
     """Return what a file of exported state holds, but for when it was written."""
     value: dict[str, Any] = json.loads((trial.folder / name).read_text())
     del value["exported"]
     return value
-
-
-def lose(trial: Trial) -> None:
-    for name in ("store.db", "embedded.db"):
-        (trial.folder / ".fleet" / name).unlink()
 
 
 def test_export_moves_store_from_sqlite_to_postgresql_and_back(
@@ -120,66 +108,6 @@ def test_export_moves_pulumi_stacks_from_files_to_every_backend(
     assert json.loads(objects.read(KEY) or b"") == CHECKPOINT
     (settings,) = project.parent.rglob(f"Pulumi.{STACK}.yaml")
     assert settings.read_text() == "encryptionsalt: v1:abc\n"
-
-
-def test_export_file_is_readable_only_by_owner(exported: Trial) -> None:
-    assert (exported.folder / "state.json").stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.parametrize("name", ["store.db", "embedded.db"])
-def test_import_completes_an_interrupted_import(exported: Trial, name: str) -> None:
-    (exported.folder / ".fleet" / name).unlink()
-
-    exported.told("state", "import", "state.json")
-
-    exported.do("state", "export", "--out", "again.json")
-    assert content(exported, "again.json") == content(exported)
-
-
-def test_export_is_refused_while_a_stack_is_changed_manually(used: Trial) -> None:
-    lock = used.folder / f".fleet/.pulumi/locks/organization/fleet-sim/{STACK}/1.json"
-    lock.parent.mkdir(parents=True)
-    lock.write_text('{"pid": 1, "username": "ana", "hostname": "elsewhere"}')
-
-    said = used.told("state", "export", "--out", "state.json", code=1)
-
-    assert tells(said, STACK, "locked", "ana", "elsewhere", "process 1")
-    assert not (used.folder / "state.json").exists()
-
-
-def test_import_refuses_state_of_another_fleet(exported: Trial) -> None:
-    text = (exported.folder / "state.json").read_text()
-    (exported.folder / "state.json").write_text(text.replace('"trial",', '"other",'))
-
-    said = exported.told("state", "import", "state.json", code=2)
-
-    assert tells(said, "state.json", "fleet other", "fleet.yaml", "fleet trial")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('"fleet-state-1"', '"fleet-state-9"', "format: Input should be 'fleet-state-1'"),
-        ('"store": {', '"store": {"secrets": [], ', "store.secrets: a store has no such table"),
-        ('"engine": "embedded",\n    "name"', '"name"', "store.stacks[0]: expected exactly"),
-        ('"serial": ', '"serial": "0', "state.json:"),
-        ('"pulumi": {}', '"pulumi": {".pulumi/stacks/../../x.json": {}}', "pulumi."),
-        ('"settings": {}', '"settings": {"../../x": "y"}', "settings."),
-    ],
-)
-def test_import_refuses_invalid_file_with_place(
-    exported: Trial, old: str, new: str, said: str
-) -> None:
-    text = (exported.folder / "state.json").read_text()
-    lose(exported)
-    (exported.folder / "state.json").write_text(text.replace(old, new))
-    before = exported.files()
-
-    error = exported.told("state", "import", "state.json", code=1)
-
-    assert old in text
-    assert said in error
-    assert exported.files() == before
 
 
 @pytest.mark.engine

@@ -57,36 +57,6 @@ def spent(trial: Trial) -> Decimal:
 # rebuild
 
 
-@pytest.mark.slow
-def test_rebuild_keeps_recorded_machines_in_their_stack(used: Trial) -> None:
-    lose(used, "embedded.db")
-    used.do("state", "init", "--forget-stack", "trial-builders")
-    used.wait_for("1")
-    used.do("apply")
-
-    used.do("state", "rebuild", "--apply")
-
-    assert used.machines() == used.recorded() == [ONE, TWO, "trial-builders-0003"]
-
-
-def left_of(said: str) -> list[tuple[str, str]]:
-    """Return the machines that were not rebuilt, each with a reason, and their pools."""
-    found = json.loads(said[said.index("{") :])
-    return [(each["name"], each["pool"]) for each in found["left"] if each["because"]]
-
-
-def test_rebuild_skips_machine_with_forged_label(used: Trial) -> None:
-    lose(used)
-    contents = json.loads(used.cloud.path.read_text())
-    contents["machines"]["sim-1"]["inputs"]["labels"]["digest"] = "0" * 16
-    used.cloud.path.write_text(json.dumps(contents))
-
-    code, said = used.do("state", "rebuild", "--apply", "--json")
-
-    assert (code, left_of(said)) == (1, [(ONE, "builders")])
-    assert used.recorded() == [TWO]
-
-
 HOURLY = (
     f"boot: 1s, billing: {{increment: 1h}}, types: {{ccx33: {{cores: 8, memory: 32GiB, "
     f"disk: 240GiB, price: {PRICE} EUR/h, spot: 0.2 EUR/h}}}}"
@@ -148,20 +118,6 @@ def test_rebuild_charges_this_month_only_when_a_machine_is_older(used: Trial) ->
     used.do("state", "rebuild", "--apply")
 
     assert abs(spent(used) - 2 * PRICE * hours) < PRICE / 60
-
-
-@pytest.mark.slow
-def test_approvals_of_unknown_use_count_as_used_up(used: Trial) -> None:
-    lose(used)
-    approval = (
-        "approvals: [{guard: delete, pool: builders, count: 3, reason: fair, expires: 2099-01-01}]"
-    )
-    used.write(fleet_yaml(pools=POOLS, more=approval))
-
-    used.do("state", "rebuild", "--apply")
-
-    (used_up,) = used.plan()["approvals"]
-    assert (used_up["used"], used_up["inert"]) == (3, "used up")
 
 
 @pytest.mark.engine

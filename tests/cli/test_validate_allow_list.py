@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.model.facts import Unknown
-from tests.builders import a_reading, a_request, a_world
-from tests.builders.sentences import tells
 from tests.rigs.process import (
     Completed,
-    RunFleet,
     clean_environment,
     fleet_command,
     run_process,
@@ -30,60 +26,6 @@ LARGE = 1_000_000
 
 def write(project: Path, text: str) -> None:
     (project / "fleet.yaml").write_text(text, encoding="utf-8")
-
-
-def record(project: Path, *packages: str, **queues: object) -> None:
-    waiting = [
-        a_request(
-            id=str(number),
-            owner="@asahi",
-            project="kernel",
-            chroot="fedora-43-aarch64",
-            package=package,
-        )
-        for number, package in enumerate(packages)
-    ]
-    world = a_world(queues={"copr": a_reading(*waiting), **queues})
-    (project / "world.json").write_text(world.model_dump_json(), encoding="utf-8")
-
-
-def test_rules_are_compared_with_a_recorded_queue(run_fleet: RunFleet, project: Path) -> None:
-    write(project, RULES)
-    record(project, "kernel", "kernel-headers")
-
-    ran = run_fleet("validate", "--world", "world.json", "--json")
-
-    found = [(f["rule"], f["path"]) for f in json.loads(ran.stdout)["findings"]]
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ("pattern-matches-much", ["powerful", 0, "match"]) in found
-    assert ("pattern-matches-nothing", ["powerful", 1, "match"]) in found
-
-
-def test_rules_are_not_compared_without_a_recording(run_fleet: RunFleet, project: Path) -> None:
-    write(project, RULES)
-
-    ran = run_fleet("validate")
-
-    assert "pattern-matches" not in ran.stdout
-
-
-def test_rules_are_not_compared_with_unknown_queue(run_fleet: RunFleet, project: Path) -> None:
-    write(project, RULES)
-    record(project, "kernel", other=a_reading(demand=Unknown(unknown="down")))
-
-    ran = run_fleet("validate", "--world", "world.json")
-
-    assert "pattern-matches-nothing" not in ran.stdout
-
-
-def test_validate_reports_recording_without_names(run_fleet: RunFleet, project: Path) -> None:
-    write(project, RULES)
-    record(project)
-
-    ran = run_fleet("validate", "--world", "world.json")
-
-    assert ran.returncode == 0
-    assert tells(ran.stderr, "world.json", "request", "rule")
 
 
 HOSTILE = {

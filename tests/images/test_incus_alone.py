@@ -10,7 +10,11 @@ from tests.images.mirrors import mirror_options
 from tests.images.test_bake import IMAGE, Site, needs_disks
 from tests.walks.test_an_image_baked import newest_worker
 
-pytestmark = [pytest.mark.images, pytest.mark.long, needs_disks]
+# Beside eight other sessions on two cores, its jobs took half an hour; alone, five minutes.
+pytestmark = [
+    *(pytest.mark.images, pytest.mark.long, pytest.mark.timeout(5400)),
+    needs_disks,
+]
 PROVEN = {
     "worker:executor:incus-lxc",
     "worker:cap:sbuild",

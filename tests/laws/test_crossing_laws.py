@@ -19,7 +19,6 @@ from fleet.schema.units import ConfigSection, Written
 NAMES = st.from_regex(r"[a-z][a-z0-9]{1,8}", fullmatch=True)
 DURATIONS = st.builds("{}{}".format, st.integers(1, 9999), st.sampled_from("smhd"))
 SIZES = st.builds("{}{}".format, st.integers(1, 9999), st.sampled_from(["MiB", "GiB", "TiB"]))
-SHARES = st.builds("{}%".format, st.integers(1, 100))
 URLS = st.builds("https://{}.example.org/debian".format, NAMES)
 PLACES = st.one_of(NAMES, st.builds("s3://{}-bucket/images".format, NAMES))
 PROMOTE: st.SearchStrategy[Any] = st.one_of(

@@ -22,10 +22,6 @@ def a_list(*patterns: str, tags: str = '["t"]') -> str:
     return f"EXTRA_BUILDCHROOT_TAGS = [\n{rules}]\n"
 
 
-def matches_of(text: str) -> list[str]:
-    return [rule.match for rule in fleet_of(imported(text)).powerful]
-
-
 @pytest.mark.parametrize(
     "change", ['.append({"pattern": "a/b", "tags": ["t"]})', '[0]["tags"] = ["u"]']
 )
@@ -35,29 +31,6 @@ def test_list_is_refused_when_a_later_line_changes_it(change: str) -> None:
     assert wrong(imported(text)) == ["copr.conf:4:1: not-a-literal"]
     with pytest.raises(FileUnreadable, match=r"copr\.conf:4:1"):
         read_list("copr.conf", text.encode())
-
-
-@pytest.mark.parametrize(
-    ("pattern", "match"),
-    [
-        (ASAHI, ASAHI + ".*"),
-        ("praiskup/.*", "praiskup/.*"),
-        (r"a/b/c\.*", r"a/b/c\.*.*"),
-        ("a/b|c/d", "(?:a/b|c/d).*"),
-        ("a/(b|c)", "a/(b|c).*"),
-        ("a/b$", "a/b"),
-        (r"a/b\$", r"a/b\$.*"),
-        (r"a/b\Z", "a/b"),
-        (r"a\Z|b$", r"(?:a\z|b$).*"),
-        ("^a/b", "^a/b.*"),
-        ("a{,3}/b", "a{0,3}/b.*"),
-        ("(?i)a/b", "(?i)a/b.*"),
-        ("", ".*"),
-        ("a/b[$]", "a/b[$].*"),
-    ],
-)
-def test_prefix_match_becomes_equivalent_full_match(pattern: str, match: str) -> None:
-    assert matches_of(a_list(pattern)) == [match]
 
 
 def test_names_matched_only_by_prefix_are_listed() -> None:
@@ -80,26 +53,6 @@ def test_reason_of_rule_is_last_paragraph_of_its_comment() -> None:
 
     assert [rule.reason for rule in fleet_of(found).powerful] == [None, "ticket 2"]
     assert [each.split(":")[0] for each in said(found, "no-equivalent")] == ["2"]
-
-
-@pytest.mark.parametrize("pattern", ["a(", "a**", r"a\pL", "a/(?<n>b)", "a(?U:b)"])
-def test_pattern_invalid_in_python_never_acts(pattern: str) -> None:
-    found = imported(a_list(pattern))
-
-    assert fleet_of(found).powerful == []
-    (change,) = said(found, "never-acts")
-    assert f"pattern {pattern}" in change
-
-
-@pytest.mark.parametrize(
-    "pattern", ["a(?!b)", r"(a)\1", "a[[:alpha:]]b", "a*+b", r"\u0041", "a" * 999]
-)
-def test_pattern_unsupported_by_re2_has_no_equivalent(pattern: str) -> None:
-    found = imported(a_list(pattern, "a/b"))
-
-    assert len(fleet_of(found).powerful) == 1
-    assert len(said(found, "no-equivalent")) == 1
-    assert "# no equivalent:" in str(found.text)
 
 
 def test_imported_file_is_never_executed(tmp_path: object) -> None:
@@ -139,16 +92,6 @@ def test_non_literal_is_refused_with_place(text: str, finding: str) -> None:
 
     assert found.startswith(finding)
     assert time.process_time() - began < 1
-
-
-@pytest.mark.parametrize(
-    "option", ["timeout=108000", "consecutive_failure_threshold=0", "builder_config=/x"]
-)
-@pytest.mark.parametrize("section", ["builder", "ssh"])
-def test_options_of_other_sections_have_no_equivalent(section: str, option: str) -> None:
-    found = imported(f"[backend]\nbuilds_max_workers=9\n[{section}]\n{option}\n")
-
-    assert [(change.kind, change.place.line) for change in found.changes] == [("no-equivalent", 4)]
 
 
 @pytest.mark.parametrize("option", ["EXTRA_BUILDCHROOT_TAGS", "EXTRA_BUILDER_TAGS"])

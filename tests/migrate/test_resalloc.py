@@ -8,7 +8,7 @@ from fleet.migrate.from_resalloc import OPTIONS, import_resalloc
 from fleet.migrate.reading import Imported
 from fleet.schema.model import Fleet, HooksProvider, Pool
 from tests.migrate.production import pools_yaml
-from tests.migrate.reading import fleet_of, said, wrong
+from tests.migrate.reading import fleet_of, wrong
 
 COMMANDS = "  cmd_new: new\n  cmd_delete: delete\n  cmd_list: list\n"
 
@@ -23,26 +23,6 @@ def _hooks(fleet: Fleet, name: str = "p") -> HooksProvider:
     hooks = fleet.providers[pool.provider]
     assert isinstance(hooks, HooksProvider)
     return hooks
-
-
-@pytest.mark.parametrize(
-    ("options", "change"),
-    [
-        ("  tags_on_demand: [x]\n  max_prealloc: 2\n", "6: max_prealloc: 2"),
-        ("  reuse_max_count: 8\n", "5: reuse_max_count: 8"),
-        ("  reuse_max_time: 8\n", "5: reuse_max_time: 8"),
-        ("  livecheck_period: 60\n", "5: livecheck_period: 60"),
-        ("  livecheck_attempts: 2\n", "5: livecheck_attempts: 2"),
-        ("  start_delay: 0\n", "5: start_delay: 0"),
-        ("  max: 1\n  max_prealloc: 5\n", "6: max_prealloc: 5"),
-        ("  max_strating: 5\n", "5: option max_strating: 5"),
-        ("  tags:\n", "5: option tags "),
-    ],
-)
-def test_option_without_effect_is_named(options: str, change: str) -> None:
-    (found,) = said(imported(options), "never-acts")
-
-    assert found.startswith(change)
 
 
 @pytest.mark.parametrize("option", OPTIONS)

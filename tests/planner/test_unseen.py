@@ -2,7 +2,7 @@
 
 from fleet.guard import guard
 from fleet.model.facts import Unknown, Worker, World
-from fleet.model.plan import Create, Plan
+from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -44,10 +44,6 @@ def a_dark_world(waiting: int, *, workers: tuple[Worker, ...] | None = None) -> 
 
 def planned(fleet: Fleet, world: World) -> Plan:
     return guard(fleet, reconcile(fleet, world))
-
-
-def bought(plan: Plan) -> int:
-    return sum(isinstance(action, Create) for action in plan.actions)
 
 
 def test_pool_unknown_to_all_sources_counts_as_its_max() -> None:

@@ -1,7 +1,5 @@
 """A request waits when a value of its task data cannot become the tag that a rule asks for."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,22 +9,10 @@ from fleet.tagrules.derive import NOTHING, QueueContext
 from fleet.tagrules.requests import Judge, TagRequirements
 from tests.builders import NOW, a_fleet
 from tests.builders.sentences import tells
-from tests.rigs.process import RunFleet
-from tests.rigs.trial import Trial
 
 MEMORY = {"from": "mem", "ask": "memory_gib>={value}"}
 ARCH = {"from": "arch", "ask": "worker:build-arch:{value}"}
 NESTED = {"from": "needs", "ask": "memory_gib>={value.gib}"}
-FLEET = """\
-fleet: trial
-providers: {desk: {kind: sim}}
-queues: {work: {kind: world, path: world.json}}
-tags: {memory_gib: {kind: number}}
-derive:
-  - {from: mem, ask: "memory_gib>={value}"}
-images: {trixie: {suite: trixie, architecture: amd64}}
-pools: {builders: {provider: desk, machine: ccx33, image: trixie, workers: {max: 40}}}
-"""
 
 
 def asking(data: dict[str, Any], *rules: dict[str, Any], **more: Any) -> TagRequirements:  # noqa: ANN401
@@ -150,36 +136,6 @@ def test_row_of_a_look_up_is_found_by_the_number_that_a_value_means(row: object)
     found = asking({"size": row}, rule, lookups={"sizes": {"8": {"class": "big"}}})
 
     assert found.ask.required == {"worker:class:big"}
-
-
-def test_plan_and_explain_name_a_value_that_gives_no_tag(
-    project: Path, run_fleet: RunFleet
-) -> None:
-    trial = Trial(project)
-    trial.write(FLEET)
-    trial.init()
-    values = ["64GiB", {"gib": 64}, 64.0, 10**400]
-    requests = [
-        {"id": str(number), "task": "sbuild", "task_data": {"mem": value}}
-        for number, value in enumerate(values, 1)
-    ]
-    demand = {"demand": {"read_at": "2026-11-21T08:00:00Z", "requests": requests}}
-    world = {"fleet": "trial", "time": "2026-11-21T08:00:00Z", "queues": {"work": demand}}
-    (project / "world.json").write_text(json.dumps(world), encoding="utf-8")
-
-    plan = json.loads(run_fleet("plan", "--json").stdout)
-    explained = json.loads(run_fleet("explain", "request", "work/2", "--json").stdout)
-
-    assert plan["actions"] == []
-    because = {each["requests"][0]: each["because"] for each in plan["unserved"]}
-    assert tells(because["work/1"], "mem", "64GiB", "derive[0]")
-    assert tells(because["work/2"], "mem", "64", "derive[0]")
-    assert tells(because["work/3"], "memory_gib>=64", "32")
-    assert len(because["work/4"]) < 300
-    assert tells(explained["headline"], "mem", "gib", "derive[0]")
-    assert explained["suggestions"] == []
-    assert "pools" in {each["path"][0] for each in explained["reasons"]}
-    assert "serve other requests" not in json.dumps(explained)
 
 
 OF_TAG = {"tag": "wants:*", "ask": "native:{value}"}

@@ -10,33 +10,48 @@ Verbs:
   which `base` keeps a copy in base.yaml;
 - `wait 1 2 big:3` has requests wait, and no other, `queue [{…}]` these; `age 2m` has all have
   happened earlier, `later 2m` moves the clock, `at -2d STEP` does a step at another time of it,
-  and `runs 3` applies as often, a second after each other;
+  `noon` moves it there, and `runs 3` applies as often, a second after each other;
 - `assign MACHINE 7`, `free MACHINE`, `drain MACHINE`, `disable MACHINE` and `lose MACHINE` happen
-  at the provider, `end-orders` and `sql STATEMENT` in the store; `break FILE` fills a file
-  with rubbish, or leaves `break FILE 5000` bytes of it; `move FILE NAME` and `remove FILE` in
-  the folder, `empty` all, `file FILE TEXT` writes one, and
-  `copy FILE NEW` does, where its name in it is the new one; `version VERSION STATE` is remembered;
+  at the provider, `stray NAME KEY=VALUE` makes a machine of nobody there, and `expire 54h` has
+  machines expire that much earlier; `a-history` is one of four hours; `end-orders` and
+  `sql STATEMENT` happen in the store; `version VERSION STATE` is remembered, and `remember {…}` is
+  a version with these values; `build VERSION` is in the folder of images, and
+  `boots POOL IMAGE=RESULT` ended so, a minute apart;
+- `file FILE TEXT` writes a file, or `file FILE` with the deeper lines below it; `copy FILE NEW`
+  does, where its name in it is the new one, `replace FILE "OLD" "NEW"` changes a part of it,
+  `kept FILE` writes what the last command told, and `fixture FILE NAME` copies one of tests/;
+  `break FILE` fills a file with rubbish, or leaves `break FILE 5000` bytes of it; `move FILE NAME`
+  and `remove FILE` are in the folder, `empty` removes all, and `sh COMMAND` runs a shell;
 - `$ apply` runs a command, which exits with 0; `$4 apply` with 4, and `$* apply` with any code;
 - `> a b` are words that the last command told in this order, `>! a` is what it did not tell, and
-  `says a` all that it told; `json a.0.b VALUE` is a value of its JSON, and `json a.*.b [V]` are
-  those of a list; `obey "fleet approve"` runs the command that it told in a line;
+  `says a` all that it told; after `each plan, status` such words are those of each of these;
+  `json a.0.b VALUE` is a value of its JSON, `json a.*.b [V]` are those of a list, `keys a.0 k l`
+  its keys, and `changed a b` are two values that differ; `obey "fleet approve"` runs the command
+  that it told in a line;
+- `recall TIME` adds world.json to history.zst as of then; `has FILE a b` is in a file, and
+  `page FILE a b` what a reader of a page sees;
 - `seen KEY JSON` writes what is observed to seen.json, with another value of a key;
 - `plan delete MACHINE reason, …` is what a plan does, `worker MACHINE state reason` what it says
   of a worker, `creates POOL:TYPE` what it makes; `machines`, `made`, `recorded`, `draining`,
   `images`, `markets`, `versions`, `files`, `attempts MACHINE=RESULT` and `ticket 1 MACHINE` are
   what there is; `pool-says POOL WORDS` is in the sentence about a pool, `spent AMOUNT` the most
-  that a budget has spent, `charges MOST LEAST` the rows of the ledger; no file has changed
-  between `note` and `same`, and no charge between `note` and `uncharged`.
+  that a budget has spent, `charges MOST LEAST` the rows of the ledger, and `rows VALUE QUERY` a
+  row of the store; no file has changed between `note` and `same`, and no charge between `note`
+  and `uncharged`.
 
 A machine is written as `builders-1`. A title that ends in `(slow)` is a slow test. What begins
-with `given NAME` is no story: its steps stand for the step `given NAME`.
+with `given NAME` is no story: its steps stand for the step `given NAME`. A story is told for each
+of its lines `with a | b`, with these in place of `{1}` and `{2}`.
 """
 
 import json
 import re
 import shlex
 import shutil
-from datetime import timedelta
+import subprocess
+import textwrap
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +59,17 @@ import pytest
 import time_machine
 import yaml
 
-from fleet.model.facts import Listing
+from fleet.model.facts import Listing, WorkerInputs
 from fleet.model.images import Publication
-from tests.builders import NOW
+from fleet.state.history import append
+from tests.builders import NOW, an_attempt
+from tests.builders.recording import a_job, record_fixed, write
 from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
+from tests.rigs.process import ROOT
+from tests.rigs.publishing import a_build
 from tests.rigs.racks import a_rack, made
-from tests.rigs.trial import ONE, WARM, Trial, fleet_yaml
+from tests.rigs.trial import BUILDERS, ONE, WARM, Trial, fleet_yaml
 
 
 def _part_of(found: Any, path: list[str]) -> Any:  # noqa: ANN401 - of any JSON
@@ -74,15 +93,30 @@ def read_stories(folder: Path) -> list[object]:
         text = "\n".join(line for line in lines if line.strip()[:1] not in {"", "#"})
         given: dict[str, list[str]] = {}
         for part in re.split(r"\n(?=\S)", text):
-            title, *written = part.splitlines()
-            steps = [each for step in written for each in given.get(step.strip(), [step.strip()])]
+            title, *written = re.split(r"\n(?=(?:  )?\S)", part)
+            written = [textwrap.dedent(step).strip() for step in written]
+            steps = [each for step in written for each in given.get(step, [step])]
             if title.startswith("given "):
                 given[title] = steps
                 continue
             marks = [pytest.mark.slow] if title.endswith("(slow)") else []
             name = f"{path.stem}: {title.removesuffix(' (slow)')}"
-            found.append(pytest.param(steps, id=name, marks=marks))
+            found += [
+                pytest.param(told, id=f"{name} {case}".rstrip(), marks=marks)
+                for case, told in _tell_cases(steps)
+            ]
     return found
+
+
+def _tell_cases(steps: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the steps for each line `with`, and once where there is none."""
+    cases = [step.removeprefix("with ") for step in steps if step.startswith("with ")]
+    steps = [step for step in steps if not step.startswith("with ")]
+    for case in cases or [""]:
+        told = "\n\n".join(steps)
+        for number, part in enumerate(case.split(" | "), 1):
+            told = told.replace(f"{{{number}}}", part.strip())
+        yield case, told.split("\n\n")
 
 
 POOLS = {
@@ -124,6 +158,28 @@ def begin_two(trial: Trial) -> None:
     trial.wait_for()
 
 
+HISTORY = "history.jsonl.zst"
+HISTORY_BEGIN = datetime(2026, 11, 2, 6, tzinfo=UTC)
+
+
+def begin_history(trial: Trial) -> None:
+    """Have four hours of history, with a build every quarter of an hour, and a main.yaml."""
+    jobs = [
+        a_job(
+            nth,
+            HISTORY_BEGIN + nth * timedelta(minutes=15),
+            1200 + 60 * (nth % 7),
+            owner="<b>ann|",
+        )
+        for nth in range(1, 14)
+    ]
+    end, every = HISTORY_BEGIN + timedelta(hours=4), timedelta(minutes=10)
+    write(trial.folder / HISTORY, record_fixed(jobs, HISTORY_BEGIN, end, every=every, machines=2))
+    trial.write(fleet_yaml(pools={"builders": BUILDERS.replace("10m", "5m")}))
+    text = fleet_yaml(pools={"builders": BUILDERS.replace("max: 4", "max: 4, spare: 1")})
+    (trial.folder / "main.yaml").write_text(text, encoding="utf-8")
+
+
 class Story:
     """A trial fleet that does what a story says."""
 
@@ -134,6 +190,7 @@ class Story:
         self._pools: dict[str, str] = {}
         self._more: dict[str, str] = {}
         self._said = ""
+        self._commands: list[str] = []
         self._noted: dict[str, bytes] = {}
         self._charged: list[object] = []
 
@@ -152,10 +209,20 @@ class Story:
             self._later(ahead)
             self._do(rest)
             self._later(ahead[1:] if ahead[0] == "-" else f"-{ahead}")
+        elif "\n" in step:
+            head, _, text = step.partition("\n")
+            self._file(head.removeprefix("file "), f"{textwrap.dedent(text)}\n")
+        elif verb == "each":
+            self._commands = rest.split(", ")
+        elif verb[:1] == ">" and self._commands:
+            for command in self._commands:
+                self._run("*", command)
+                self._hear(verb[1:], self._named(rest))
         elif verb[:1] in "$>":
+            self._commands = []
             getattr(self, "_run" if verb[0] == "$" else "_hear")(verb[1:], self._named(rest))
         else:
-            words = self._words(verb, self._named(rest))
+            words = self._words(verb, rest if verb == "fixture" else self._named(rest))
             getattr(self, f"_{verb.replace('-', '_')}")(*words)
 
     def _named(self, text: str) -> str:
@@ -166,7 +233,13 @@ class Story:
     def _words(verb: str, rest: str) -> list[str]:
         if verb in {"pool", "fleet", "json", "seen"}:
             return rest.split(" ", 1)
-        return [rest] if verb in {"tickets", "queue", "sql"} and rest else shlex.split(rest)
+        if verb == "rows":
+            return rest.split(" ")
+        return (
+            [rest]
+            if verb in {"tickets", "queue", "sql", "sh", "remember"} and rest
+            else shlex.split(rest)
+        )
 
     def _run(self, code: str, rest: str) -> None:
         ended, self._said = self.trial.do(*shlex.split(rest))
@@ -194,6 +267,9 @@ class Story:
 
     def _two(self) -> None:
         self.trial.begun(begin_two)
+
+    def _a_history(self) -> None:
+        self.trial.begun(begin_history)
 
     def _note(self) -> None:
         self._noted = self.trial.files()
@@ -236,6 +312,35 @@ class Story:
     def _move(self, file: str, name: str) -> None:
         (self.trial.folder / file).rename(self.trial.folder / name)
 
+    def _replace(self, file: str, old: str, new: str) -> None:
+        text = (self.trial.folder / file).read_text(encoding="utf-8")
+        old, new = (each.replace("\\n", "\n") for each in (old, new))
+        assert old in text, text
+        self._file(file, text.replace(old, new))
+
+    def _sh(self, command: str) -> None:
+        subprocess.run(["sh", "-c", command], cwd=self.trial.folder, check=True)
+
+    def _fixture(self, path: str, name: str) -> None:
+        shutil.copy(ROOT / "tests" / path, self.trial.folder / name)
+
+    def _noon(self) -> None:
+        now = datetime.now(UTC)
+        noon = now.replace(hour=12, minute=0)
+        self._clock.move_to(noon if noon > now else noon + timedelta(days=1))
+
+    def _kept(self, file: str) -> None:
+        self._file(file, self._said)
+
+    def _has(self, file: str, *words: str) -> None:
+        text = (self.trial.folder / file).read_text(encoding="utf-8")
+        assert [word for word in words if word not in text] == [], text
+
+    def _page(self, file: str, *words: str) -> None:
+        text = (self.trial.folder / file).read_text(encoding="utf-8")
+        shown = " ".join(re.sub(r"<[^>]*>", " ", text).split())
+        assert tells(shown, *words), shown
+
     def _same(self, *but: str) -> None:
         found = self.trial.files()
         changed = {
@@ -260,16 +365,33 @@ class Story:
     def _sql(self, statement: str) -> None:
         assert self.trial.sql(statement) != 0
 
+    def _rows(self, value: str, *query: str) -> None:
+        assert self.trial.rows(" ".join(query)) == [(value,)]
+
     def _base(self) -> None:
         shutil.copy(self.trial.folder / "fleet.yaml", self.trial.folder / "base.yaml")
 
     def _json(self, path: str, value: str = "") -> None:
-        begin = re.search(r"^[{\[]", self._said, re.MULTILINE)
-        assert begin is not None
-        found = json.loads(self._said[begin.start() :])
-        found = _part_of(found, path.split("."))
+        found = self._part(path)
         shown = found if isinstance(found, str) else json.dumps(found)
         assert shown == value, shown
+
+    def _keys(self, path: str, *keys: str) -> None:
+        assert [*self._part(path)] == [*keys], self._part(path)
+
+    def _recall(self, at: str) -> None:
+        world = json.loads((self.trial.folder / "world.json").read_text(encoding="utf-8"))
+        text, moment = json.dumps(world | {"time": at}), datetime.fromisoformat(at)
+        append(str(self.trial.folder / "history.zst"), text, moment)
+
+    def _changed(self, before: str, after: str) -> None:
+        assert self._part(before) != self._part(after)
+
+    def _part(self, path: str) -> Any:  # noqa: ANN401 - of any JSON
+        begin = re.search(r"^[{\[]", self._said, re.MULTILINE)
+        assert begin is not None
+        found = json.JSONDecoder().raw_decode(self._said, begin.start())[0]
+        return _part_of(found, path.split("."))
 
     def _obey(self, begin: str) -> None:
         (told,) = re.findall(rf"{re.escape(begin)}[^`\n]*", self._said)
@@ -293,6 +415,30 @@ class Story:
         self.trial.remember(
             a_version(version=version, state=state, publications={"desk": uploaded})
         )
+
+    def _remember(self, values: str) -> None:
+        self.trial.remember(a_version(**yaml.safe_load(values)))
+
+    def _build(self, version: str) -> None:
+        a_build(self.trial.folder / ".fleet/images/trixie" / version, version=version)
+
+    def _boots(self, pool: str, *results: str) -> None:
+        begin = datetime.now(UTC) - timedelta(hours=1)
+        for number, (image, _, result) in enumerate(each.partition("=") for each in results):
+            worker, at = f"trial-{pool}-{number:04}", begin + timedelta(minutes=number)
+            tried = an_attempt(pool=pool, worker=worker, image=image, result=result, at=at)
+            self.trial.store().record_attempts([tried])
+
+    def _stray(self, name: str, label: str) -> None:
+        key, _, value = label.partition("=")
+        worker = WorkerInputs(name=name, type="ccx33", image="trixie", labels={key: value})
+        self.trial.cloud.create(worker)
+
+    def _expire(self, duration: str) -> None:
+        earlier = timedelta(**{_UNITS[duration[-1]]: int(duration[:-1])})
+        for machine in self._listing().machines:
+            assert machine.expires is not None
+            self.trial.cloud.extend([machine.id], machine.expires - earlier)
 
     def _creates(self, *wanted: str) -> None:
         actions = [each for each in self.trial.plan()["actions"] if each["action"] == "create"]

@@ -118,7 +118,10 @@ class Trial:
         """Run a command in this process; return its exit code and all that it said."""
         said = io.StringIO()
         with chdir(self.folder), redirect_stdout(said), redirect_stderr(said):
-            code = main(args)
+            try:
+                code = main(args)
+            except SystemExit as wrong:  # wrong usage
+                code = int(str(wrong.code))
         return code, said.getvalue()
 
     def told(self, *args: str, code: int = 0) -> str:

@@ -14,9 +14,6 @@ from tests.builders import a_fleet, a_pool, a_worker
 from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
 
-ARCH = "worker:build-arch:"
-FIGURES = {name: {"kind": "number"} for name in ("cores", "memory_gib", "disk_gib", "swap_gib")}
-
 
 def a_fleet_of(pool: Pool, **overrides: object) -> Fleet:
     return a_fleet(pools={"builders": pool}, **overrides)

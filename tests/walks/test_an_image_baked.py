@@ -24,7 +24,11 @@ from tests.walks.conftest import Play
 from tests.walks.test_an_image import settle
 from tests.walks.walking import Walk
 
-pytestmark = [pytest.mark.images, pytest.mark.long, needs_disks]
+# Beside eight other sessions on two cores, its jobs took half an hour; alone, five minutes.
+pytestmark = [
+    *(pytest.mark.images, pytest.mark.long, pytest.mark.timeout(5400)),
+    needs_disks,
+]
 # What each build measures anew, and which phases it has: a kept base is not made again.
 MEASURED = re.compile(
     r"^ *phases .*$|(?<=, )\d+(?= s$)|\b[0-9a-f]{64}\b|\b\d+(\.\d+)?(?= MB\b|$)"

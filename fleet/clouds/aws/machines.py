@@ -96,7 +96,12 @@ class AwsAccount:
                 "it the address of an AWS API?"
             ) from None
         except (BotoCoreError, OSError, ValueError) as error:
-            raise SourceUnreachable(f"{place} failed: {_advise(error)}") from None
+            # No advice shows the request. The class name distinguishes a broken profile from a
+            # role that cannot be assumed.
+            other = f"the credentials or settings of AWS cannot be used ({type(error).__name__})"
+            kinds = (kind.__name__ for kind in type(error).__mro__)
+            advice = next((_FAILURE_ADVICE[k] for k in kinds if k in _FAILURE_ADVICE), other)
+            raise SourceUnreachable(f"{place} failed: {advice}") from None
 
     def client(self, service: str) -> Any:  # noqa: ANN401 - boto3 makes its classes as it runs
         """Return a client of a service. The caller must close the client's connections."""
@@ -125,14 +130,6 @@ class AwsAccount:
 def code_of(error: Any) -> str:  # noqa: ANN401 - a ClientError, known only where boto3 is loaded
     """Return the error code in a boto3 ClientError."""
     return str(error.response.get("Error", {}).get("Code") or "without a code")
-
-
-def _advise(error: Exception) -> str:
-    """Return advice for a failure without a server's reply. The advice never shows the request."""
-    kinds = (kind.__name__ for kind in type(error).__mro__)
-    # The class name distinguishes a broken profile from a role that cannot be assumed.
-    other = f"the credentials or settings of AWS cannot be used ({type(error).__name__})"
-    return next((_FAILURE_ADVICE[kind] for kind in kinds if kind in _FAILURE_ADVICE), other)
 
 
 _LIST_TIMEOUT_SECONDS = 300

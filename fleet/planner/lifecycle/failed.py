@@ -38,10 +38,10 @@ from fleet.planner.units import (
     DISCONNECTED_GRACE,
     Unit,
     UnitState,
+    has_failed,
     hears_others,
     seconds_away,
     why_late,
-    why_lost,
 )
 from fleet.schema.model import TicketQueue, is_named_by_fleet
 from fleet.words import lives
@@ -61,7 +61,17 @@ class OrphanMachine(LifeRule):
 
     def apply(self, pool_plan: PoolPlan) -> None:
         """Drain orphans, and delete an orphan after a second listing."""
-        for unit in _orphans(pool_plan):
+        inventory = pool_plan.inventory
+        desk = inventory.tokens and pool_plan.fleet.queues.get(inventory.tokens)
+        serves_tickets = pool_plan.pool is not None and isinstance(desk, TicketQueue)
+        if not serves_tickets or inventory.stack is None or not pool_plan.may_remove:
+            return
+        for unit in inventory.having(UnitState.UNRECORDED):
+            pool, name = unit.machine.pool if unit.machine else "", unit.name
+            # Skip names that a stack records: orders of operators refer to machines by name.
+            is_recorded = name in inventory.stack.ids
+            if is_recorded or not is_named_by_fleet(pool_plan.fleet.fleet, pool, name):
+                continue
             since = unit.worker.since if unit.worker and unit.worker.draining else None
             if unit.worker is not None and unit.may_run:
                 because = lives.explain_busy_orphan(unit.worker.running)
@@ -79,24 +89,6 @@ class OrphanMachine(LifeRule):
                 # `since` is the first listing or the end of the machine's last ticket. That ticket
                 # proves an earlier listing, so the machine can be deleted in both cases.
                 pool_plan.delete(unit, Reason.ORPHAN, because)
-
-
-def _orphans(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the machines that only their provider lists, in pools that serve only tickets."""
-    inventory = pool_plan.inventory
-    desk = inventory.tokens and pool_plan.fleet.queues.get(inventory.tokens)
-    serves_tickets = pool_plan.pool is not None and isinstance(desk, TicketQueue)
-    if not serves_tickets or inventory.stack is None or not pool_plan.may_remove:
-        return []
-    # Skip names that a stack records: orders of operators refer to machines by name.
-    known = inventory.stack.ids
-    return [
-        unit
-        for unit in inventory.having(UnitState.UNRECORDED)
-        if unit.name not in known
-        and unit.machine is not None
-        and is_named_by_fleet(pool_plan.fleet.fleet, unit.machine.pool, unit.name)
-    ]
 
 
 class DeafWorker(LifeRule):
@@ -144,9 +136,10 @@ class BrokenMachine(LifeRule):
     def apply(self, pool_plan: PoolPlan) -> None:
         """Drain and replace broken machines, or delete disconnected machines."""
         for unit in pool_plan.inventory.units:
-            if not unit.has_failed or unit.name in pool_plan.leaving:
+            if not has_failed(unit.machine) or unit.name in pool_plan.leaving:
                 continue
-            failure = unit.failure
+            misses = unit.machine.misses if unit.machine else None
+            failure = lives.explain_silent_port(misses) if misses else lives.FAILED
             if unit.state in (UnitState.IDLE, UnitState.BUSY, UnitState.DRAINING):
                 pool_plan.replace_by_new(unit, Reason.LIVECHECK_FAILED, failure)
             if unit.state in (UnitState.IDLE, UnitState.BUSY) and not is_going(unit):
@@ -172,7 +165,8 @@ class FailedBoot(LifeRule):
     def apply(self, pool_plan: PoolPlan) -> None:
         """Delete or hold machines that did not register, or become ready, in time."""
         late = pool_plan.inventory.having(UnitState.NEVER_REGISTERED)
-        lost = why_lost(pool_plan.pool)
+        ready = pool_plan.pool.ready if pool_plan.pool else None
+        lost = lives.explain_lost_port(ready.port) if ready else ""
         because = why_late(pool_plan.pool, revoked=not lost)
         for unit in late if pool_plan.inventory.tokens is not None else ():
             expires = unit.worker.token_expires if unit.worker else None

@@ -215,7 +215,21 @@ class Replacement(LifeRule):
         # Number of further workers whose replacement may start now.
         turns = 0 if closed else pace.turns(held) - going
         wait = closed or lives.explain_turn(pace.at_a_time)
-        stock = _take_stock(pool_plan)
+        # Count ready and booting workers before any due worker is drained.
+        staying, used = pool_plan.staying, pool_plan.used.keys()
+        creations = [each for each in pool_plan.actions if isinstance(each, Create)]
+        made = [each for each in creations if each.reason is not Reason.INTERRUPTED]
+        idle = {unit.name for unit in staying if unit.state is UnitState.IDLE}
+        coming = {unit.name for unit in staying if unit.is_capacity} - idle
+        stock = _Stock(
+            min=pool_plan.size.min,
+            spare=pool_plan.size.spare,
+            ready=sum(unit.state in _READY for unit in staying),
+            ready_free=len(idle - used),
+            coming=len(coming) + len(made),
+            coming_free=len(coming - used) + sum(not action.serves for action in made),
+            started=bool(coming or made),
+        )
         for number, unit in enumerate(due):
             stays = _replace(pool_plan, stock, unit) if number < turns else wait
             if stays:
@@ -259,28 +273,6 @@ class _Stock:
         free = self.ready_free + (self.coming_free if with_coming else 0)
         # Draining a busy worker does not reduce the number of spare workers.
         return left >= self.min and (unit.state is UnitState.BUSY or free >= self.spare)
-
-
-def _take_stock(pool_plan: PoolPlan) -> _Stock:
-    """Count ready and booting workers before any due worker is drained."""
-    staying = pool_plan.staying
-    made = [
-        a
-        for a in pool_plan.actions
-        if isinstance(a, Create) and a.reason is not Reason.INTERRUPTED
-    ]
-    coming = [unit for unit in staying if unit.is_capacity and unit.state is not UnitState.IDLE]
-    idle = [unit for unit in staying if unit.state is UnitState.IDLE]
-    return _Stock(
-        min=pool_plan.size.min,
-        spare=pool_plan.size.spare,
-        ready=sum(unit.state in _READY for unit in staying),
-        ready_free=sum(unit.name not in pool_plan.used for unit in idle),
-        coming=len(coming) + len(made),
-        coming_free=sum(unit.name not in pool_plan.used for unit in coming)
-        + sum(not action.serves for action in made),
-        started=bool(coming or made),
-    )
 
 
 def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit) -> str:
@@ -334,24 +326,18 @@ class OutdatedMachine(LifeRule):
                 pool_plan.replace_by_new(
                     unit, Reason.OUTDATED, _describe_difference(pool_plan, unit)
                 )
-        because = lives.explain_canary(pool_plan.choice.share)
-        for unit in _canary_candidates(pool_plan):
+        choice = pool_plan.choice
+        if not (choice.candidate and pool_plan.digests):
+            return
+        # Workers that are due for other reasons already count to the candidate's share. If the
+        # pool shrank and the candidate exceeds its share, no machine is replaced.
+        there, at_work = pool_plan.canaries
+        others = [unit for unit in replaceable(pool_plan) if not pool_plan.is_canary(unit)]
+        fresh = [unit for unit in others if unit.name not in pool_plan.due]
+        lacking = choice.share_of(at_work) - there - (len(others) - len(fresh))
+        because = lives.explain_canary(choice.share)
+        for unit in fresh[: max(0, lacking)]:
             pool_plan.replace_by_new(unit, Reason.OUTDATED, because)
-
-
-def _canary_candidates(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the workers to replace, in order, so that the candidate image gets its share.
-
-    Workers that are due for other reasons already count to this share. If the pool shrank and the
-    candidate exceeds its share, no machine is replaced.
-    """
-    if not (pool_plan.choice.candidate and pool_plan.digests):
-        return []
-    there, at_work = pool_plan.canaries
-    others = [unit for unit in replaceable(pool_plan) if not pool_plan.is_canary(unit)]
-    fresh = [unit for unit in others if unit.name not in pool_plan.due]
-    lacking = pool_plan.choice.share_of(at_work) - there - (len(others) - len(fresh))
-    return fresh[: max(0, lacking)]
 
 
 def _describe_difference(pool_plan: PoolPlan, unit: Unit) -> str:

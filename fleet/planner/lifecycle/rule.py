@@ -90,8 +90,7 @@ def is_in_sandbox(fleet: Fleet, unit: Unit | None) -> bool:
     worker = unit.worker
     own = [tag.removeprefix(SANDBOX) for tag in worker.requires if tag.startswith(SANDBOX)]
     if not own:
-        is_desk = isinstance(fleet.queues.get(unit.registry or ""), TicketQueue)
-        return is_desk and bool(worker.uses)
+        return isinstance(fleet.queues.get(unit.registry or ""), TicketQueue) and bool(worker.uses)
     return any(not sandbox.startswith(ALONE) for sandbox in own)
 
 

@@ -39,11 +39,14 @@ def scale_down_order(pool_plan: PoolPlan, units: Iterable[Unit]) -> list[Unit]:
 
     def rank(unit: Unit) -> tuple[bool, int, timedelta, str]:
         paid, next_end = _paid_seconds(pool_plan, unit)
+        now, queue = pool_plan.world.time, pool_plan.fleet.queues.get(unit.registry or "")
+        created = unit.machine.created_at if unit.machine else None
+        is_young_last = isinstance(queue, DebusineQueue) and created is not None
         return (
             unit.name not in pool_plan.due,
             # Units that the next run can still delete within their paid time come last.
             paid if paid >= next_end else 0,
-            _queue_preference(pool_plan, unit),
+            now - created if is_young_last and created else (unit.since or NEVER) - now,
             unit.name,
         )
 
@@ -100,36 +103,18 @@ def _paid_seconds(pool_plan: PoolPlan, unit: Unit) -> tuple[int, int]:
     tariff = tariff_of_machine(pool_plan.fleet, pool_plan.name, provider, machine.type, market)
     if tariff is None:
         return 0, 1
-    apart = _seconds_between_runs(pool_plan)
+    # With `cadence` alone, each run of a slower timer would expect a further run in time.
+    runs = () if isinstance(pool_plan.world.runs, Unknown) else pool_plan.world.runs
+    latest = [each for each in (*runs, now) if each <= now][-_MAX_GAPS - 1 :]
+    gaps = [int((b - a).total_seconds()) for a, b in pairwise(latest)]
+    apart = max(pool_plan.fleet.cadence, min(gaps) if len(gaps) == _MAX_GAPS else 0)
     # One run per queue drains the worker; then a run deletes the drained and idle worker. Machines
     # without a registered worker, and those of a ticket queue, need no drain.
     queue = pool_plan.fleet.queues.get(unit.registry or "")
     is_drained = unit.registry is not None and not isinstance(queue, TicketQueue)
-    drains = unit.drains if is_drained else 0
-    gone = drains * apart + deleting_seconds(pool_plan.world)
+    gone = is_drained * unit.drains * apart + deleting_seconds(pool_plan.world)
     end = paid_until(tariff, created, now + timedelta(seconds=gone))
     return int((end - now).total_seconds()), gone + apart
-
-
-def _seconds_between_runs(pool_plan: PoolPlan) -> int:
-    """Return the shorter of the two latest gaps between runs in seconds, at least `cadence`.
-
-    With `cadence` alone, each run of a slower timer would expect a further run in time.
-    """
-    world = pool_plan.world
-    runs = () if isinstance(world.runs, Unknown) else world.runs
-    latest = [each for each in (*runs, world.time) if each <= world.time][-_MAX_GAPS - 1 :]
-    gaps = [int((b - a).total_seconds()) for a, b in pairwise(latest)]
-    return max(pool_plan.fleet.cadence, min(gaps) if len(gaps) == _MAX_GAPS else 0)
-
-
-def _queue_preference(pool_plan: PoolPlan, unit: Unit) -> timedelta:
-    """Return a sort key. A machine with a smaller key gets new work later."""
-    queue = pool_plan.fleet.queues.get(unit.registry or "")
-    created = unit.machine.created_at if unit.machine else None
-    if isinstance(queue, DebusineQueue) and created is not None:
-        return pool_plan.world.time - created
-    return (unit.since or NEVER) - pool_plan.world.time
 
 
 class ReturnedMachine(LifeRule):

@@ -109,6 +109,8 @@ class WorkRequestRow(ListedRow):
 
         `paths` are paths in its task data that are kept in addition to TASK_FIELDS.
         """
+        fields = (self.dynamic_task_data or {}) | self.task_data
+        limit = at_path(self.task_data, _TIMEOUT) if self.task_name == TIMED_TASK else None
         return Request(
             id=str(self.id),
             task=self.task_name,
@@ -121,21 +123,13 @@ class WorkRequestRow(ListedRow):
             scope=self.scope,
             workspace=self.workspace,
             package=package_of(self.scheduler_tags_provided),
-            task_data=self._task_data(paths),
-            deadline_seconds=self._deadline(),
+            task_data=keep({path: at_path(fields, path) for path in {*TASK_FIELDS, *paths}}),
+            deadline_seconds=min(limit, LONGEST) if type(limit) is int and limit > 0 else None,
         )
 
     def environment(self) -> tuple[str, dict[str, str]] | None:
         """Return id and record of the environment; None if the server has not looked it up."""
         return environment_of(self.dynamic_task_data or {})
-
-    def _deadline(self) -> int | None:
-        found = at_path(self.task_data, _TIMEOUT) if self.task_name == TIMED_TASK else None
-        return min(found, LONGEST) if type(found) is int and found > 0 else None
-
-    def _task_data(self, paths: Iterable[str]) -> dict[str, Any]:
-        fields = (self.dynamic_task_data or {}) | self.task_data
-        return keep({path: at_path(fields, path) for path in {*TASK_FIELDS, *paths}})
 
 
 class ListPage(QueueReply):

@@ -485,12 +485,27 @@ def read_groups(
         # For a package without a class, the parts of its name were not read.
         is_classed = row[4] is not None
         decided = packages.decider.of_request(request) if is_classed else None
-        plain = _without_name(request, looks) if is_classed else request
+        plain = request
+        if is_classed:
+            # Without effects, the name distinguishes no groups.
+            plain = request.altered(
+                scope=request.scope if looks.scope else None,
+                workspace=request.workspace if looks.workspace else None,
+                package=None,
+                task_data=keep({path: at_path(request.task_data, path) for path in looks.paths}),
+            )
         kept = plain if decided is None else request
         # Groups may differ only in the order of tags, or in task data that is not kept.
-        alike = (decided, _build_identity(plain))
+        alike = (
+            *(decided, plain.task, plain.priority, plain.deadline_seconds, plain.required),
+            *(plain.provided, plain.scope, plain.workspace, plain.requester),
+            repr(plain.task_data),
+        )
         known = found.get(alike)
-        found[alike] = kept if known is None else _join_requests(known, kept)
+        if known is not None:
+            both = min(known.count + kept.count, MAX_COUNT)
+            kept = min(known, kept, key=order).altered(count=both)
+        found[alike] = kept
     return tuple(sorted(found.values(), key=order))
 
 
@@ -514,10 +529,12 @@ def _statement(
     values |= {f"tag_{number}": tag for number, tag in enumerate(brought)}
     data, places = data_at(paths, unless={*paths} - {*looks.paths})
     values |= places
+    bits = [_BIT.format(number=number, bit=1 << number % _BITS) for number in range(len(brought))]
+    words = [" | ".join(bits[start : start + _BITS]) for start in range(0, len(bits), _BITS)]
     parts = {
         "join": _JOIN if is_classed else "",
         "klass": "c.class" if is_classed else "NULL::int",
-        "provided": _bits_of(len(brought)),
+        "provided": words[0] if len(words) == 1 else f"ARRAY[{', '.join(words)}]::bigint[]",
     }
     return _GROUPS.format(data=data, **parts), values
 
@@ -537,21 +554,6 @@ def data_at(
         steps = path.split(".")
         values |= {f"key_{number}": steps[0], f"path_{number}": steps}
     return f"jsonb_build_array({', '.join(parts)})" if parts else "NULL::jsonb", values
-
-
-def _bits_of(count: int) -> str:
-    """Return SQL for a bit set of the used tags that a request provides."""
-    bits = [_BIT.format(number=number, bit=1 << number % _BITS) for number in range(count)]
-    words = [" | ".join(bits[start : start + _BITS]) for start in range(0, count, _BITS)]
-    return words[0] if len(words) == 1 else f"ARRAY[{', '.join(words)}]::bigint[]"
-
-
-def _tags_of(found: int | Sequence[int], brought: Sequence[str]) -> tuple[str, ...]:
-    """Convert a bit set to the tags in it. Bits count positions in `brought`."""
-    words = [found] if isinstance(found, int) else found
-    return tuple(
-        tag for number, tag in enumerate(brought) if words[number // _BITS] >> number % _BITS & 1
-    )
 
 
 class _NameParts(NamedTuple):
@@ -585,7 +587,11 @@ def _request(
     named = oldest.get(number, _NameParts(scope, workspace))
     data = dict(zip(paths, found or (), strict=True))
     data |= dict(zip(NAMED_PATHS, named.data, strict=False))
-    tags = _tags_of(provided, brought)
+    # The bits count positions in `brought`.
+    words = [provided] if isinstance(provided, int) else provided
+    tags = tuple(
+        tag for number, tag in enumerate(brought) if words[number // _BITS] >> number % _BITS & 1
+    )
     return Request(
         id=str(number),
         count=min(count, MAX_COUNT),
@@ -602,25 +608,3 @@ def _request(
         task_data=keep(data),
         deadline_seconds=deadline if deadline and deadline > 0 else None,
     )
-
-
-def _without_name(request: Request, looks: Looks) -> Request:
-    """Return a group without the parts of its name, because the name has no effects."""
-    return request.altered(
-        scope=request.scope if looks.scope else None,
-        workspace=request.workspace if looks.workspace else None,
-        package=None,
-        task_data=keep({path: at_path(request.task_data, path) for path in looks.paths}),
-    )
-
-
-def _build_identity(request: Request) -> Hashable:
-    tags = (request.required, request.provided)
-    whose = (request.scope, request.workspace, request.requester)
-    about = (request.task, request.priority, request.deadline_seconds)
-    return (*about, *tags, *whose, repr(request.task_data))
-
-
-def _join_requests(one: Request, other: Request) -> Request:
-    older = min(one, other, key=order)
-    return older.altered(count=min(one.count + other.count, MAX_COUNT))
