@@ -73,10 +73,10 @@ _REPAIR_PAIRS = 10_000
 """Maximum (block, place) pairs of a search for more requests of one rank that uses all pairs. With
 15,000, one search may take 20 s."""
 _KERNEL_PAIRS = 2_000
-"""(Block, place) pairs of such a search if there are more. With 1,000 or 1,500, three or two worlds
-of tests/laws/test_independent_check.py serve one request of a middle rank fewer, and 10,000
-requests in 100 limited pools serve two fewer of an early rank. Without it, 1,000 requests in 400
-limited pools serve seven requests of early ranks fewer."""
+"""(Block, place) pairs of such a search if there are more. With 1,000, three worlds of
+tests/laws/test_independent_check.py serve one request of a middle rank fewer (with 1,500, two),
+and 10,000 requests in 100 limited pools serve two fewer of an early rank. Without it, 1,000
+requests in 400 limited pools serve seven requests of early ranks fewer."""
 _REPAIR_WORK = 45_000_000
 """Simplex iterations times their pairs, after which searches use a kernel: about five seconds.
 Searches of early ranks prove their maximum in a few hundred iterations; one of the last ranks,
