@@ -135,14 +135,17 @@ def find_listed(
 ) -> dict[str, Machine] | Unknown:
     """Map the names of these workers to their machines that a provider lists.
 
-    Unknown if a listing is unreadable.
+    Of machines with the same name, choose the one with the worker's pool and digest. Unknown if a
+    listing is unreadable.
     """
     found: dict[str, Machine] = {}
     for fleet in sorted({each.labels.get("fleet", "") for each in suspects.values()}):
         listing = provider.list(fleet)
         if isinstance(listing, Unknown):
             return listing
-        found |= {each.name: each for each in listing.machines if each.name in suspects}
+        named = [each for each in listing.machines if each.name in suspects]
+        named.sort(key=lambda each: is_made_from(each, suspects[each.name]))
+        found |= {each.name: each for each in named}
     return found
 
 

@@ -192,6 +192,37 @@ def test_machine_with_lost_record_is_adopted(
     assert rig.machines() == [ONE.name, TWO.name]
 
 
+class CrowdedCloud(SimCloud):
+    """A cloud that also lists another's machine under each name, before or after fleet's."""
+
+    is_last: bool
+
+    def list(self, fleet: str) -> Listing | Unknown:
+        listing = super().list(fleet)
+        if isinstance(listing, Unknown):
+            return listing
+        own = listing.machines
+        others = tuple(each.altered(id="foreign", digest="another") for each in own)
+        return listing.altered(machines=(*own, *others) if self.is_last else (*others, *own))
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_own_machine_is_adopted_although_another_has_its_name(
+    tmp_path: Path, is_last: bool
+) -> None:
+    cloud = CrowdedCloud(tmp_path / "sim.json", FixedClock(NOW))
+    cloud.configure(MENU)
+    cloud.is_last = is_last
+    engine = EmbeddedEngine(tmp_path / "state.db", {"desk": cloud})
+    engine.up(REF, [ONE], quiet)
+    ids = read(engine).ids
+    (tmp_path / "state.db").unlink()
+
+    engine.up(REF, [ONE], quiet, {ONE.name: ""})
+
+    assert read(engine).ids == ids
+
+
 def test_foreign_machine_of_same_name_is_not_adopted(
     rig: EmbeddedRig,
 ) -> None:
