@@ -38,11 +38,11 @@ class Revision:
         self._read: dict[str, bytes] = {}
         commit = self._git("rev-parse", "--verify", f"{self._revision}^{{commit}}").decode()
         listed = self._git("ls-tree", "-r", "-z", "-l", commit.strip()).decode(errors="replace")
-        self._parse_entries: Mapping[str, _Entry] = dict(_parse_entries(listed))
+        self._entries: Mapping[str, _Entry] = dict(_parse_entries(listed))
 
     def read(self, name: str, limit: int) -> bytes:
         """Return a file's content; raises FileUnreadable, also if longer than `limit` bytes."""
-        entry = self._parse_entries.get(relpath(name, self._folder))
+        entry = self._entries.get(relpath(name, self._folder))
         if entry is None:
             raise FileUnreadable(f"{name}: revision {self._revision} has no such file")
         if entry.mode == _LINK:
@@ -56,7 +56,7 @@ class Revision:
         """Return the matching file names in the revision, sorted."""
         wanted = PurePosixPath(normpath(pattern)).parts
         folder = "" if self._folder == "." else self._folder
-        paths = [join(folder, name) for name in self._parse_entries]
+        paths = [join(folder, name) for name in self._entries]
         parts = {path: PurePosixPath(normpath(path)).parts for path in paths}
         # `*` matches no hidden name.
         found = (
