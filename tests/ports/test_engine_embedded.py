@@ -208,7 +208,7 @@ class CrowdedCloud(SimCloud):
 
 @pytest.mark.parametrize("is_last", [False, True])
 def test_own_machine_is_adopted_although_another_has_its_name(
-    tmp_path: Path, is_last: bool
+    tmp_path: Path, *, is_last: bool
 ) -> None:
     cloud = CrowdedCloud(tmp_path / "sim.json", FixedClock(NOW))
     cloud.configure(MENU)
