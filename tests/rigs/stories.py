@@ -23,6 +23,8 @@ Verbs:
   `break FILE` fills a file with rubbish, or leaves `break FILE 5000` bytes of it; `move FILE NAME`
   and `remove FILE` are in the folder, `empty` removes all, and `sh COMMAND` runs a shell;
 - `$ apply` runs a command, which exits with 0; `$4 apply` with 4, and `$* apply` with any code;
+  none ends in a traceback, and what exits with 2 writes nothing to standard output; `quiet` says
+  so of another command, and `quiet 1` that it writes one line in all;
 - `> a b` are words that the last command told in this order, `>! a` is what it did not tell, and
   `says a` all that it told; after `each plan, status` such words are those of each of these;
   `json a.0.b VALUE` is a value of its JSON, `json a.*.b [V]` are those of a list, `keys a.0 k l`
@@ -158,6 +160,7 @@ def begin_two(trial: Trial) -> None:
     trial.wait_for()
 
 
+_WRONG_USAGE = 2
 HISTORY = "history.jsonl.zst"
 HISTORY_BEGIN = datetime(2026, 11, 2, 6, tzinfo=UTC)
 
@@ -244,6 +247,13 @@ class Story:
     def _run(self, code: str, rest: str) -> None:
         ended, self._said = self.trial.do(*shlex.split(rest))
         assert code == "*" or ended == int(code or 0), ended
+        assert "Traceback" not in self._said
+        if ended == _WRONG_USAGE:
+            self._quiet()
+
+    def _quiet(self, lines: str = "") -> None:
+        assert self.trial.printed == ""
+        assert not lines or self._said.count("\n") == int(lines), self._said
 
     def _hear(self, absent: str, rest: str) -> None:
         joined = " ".join(self._said.split())

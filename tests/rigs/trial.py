@@ -78,11 +78,25 @@ def _files_after(begin: "Callable[[Trial], object]") -> tuple[dict[str, bytes], 
         return trial.files(), datetime.now(UTC)
 
 
+class _Output(io.StringIO):
+    """Standard output of a command, which is also written where its errors are."""
+
+    def __init__(self, said: io.StringIO) -> None:
+        super().__init__()
+        self._said = said
+
+    def write(self, text: str, /) -> int:
+        self._said.write(text)
+        return super().write(text)
+
+
 class Trial:
     """A folder with a fleet.yaml, what waits for it, and its simulated machines."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.printed = ""
+        """What the last command wrote to standard output."""
         self.cloud = SimCloud(folder / ".fleet/sim-desk.json", FixedClock(datetime.now(UTC)))
         if not (folder / "fleet.yaml").exists():
             self.write(fleet_yaml())
@@ -117,11 +131,13 @@ class Trial:
     def do(self, *args: str) -> tuple[int, str]:
         """Run a command in this process; return its exit code and all that it said."""
         said = io.StringIO()
-        with chdir(self.folder), redirect_stdout(said), redirect_stderr(said):
+        printed = _Output(said)
+        with chdir(self.folder), redirect_stdout(printed), redirect_stderr(said):
             try:
                 code = main(args)
             except SystemExit as wrong:  # wrong usage
                 code = int(str(wrong.code))
+        self.printed = printed.getvalue()
         return code, said.getvalue()
 
     def told(self, *args: str, code: int = 0) -> str:
