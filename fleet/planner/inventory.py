@@ -549,7 +549,8 @@ class _Observer:
                 wanted=is_own and (is_silent or each in inputs),
                 recorded=is_own and (is_silent or each in ids),
             )
-            if each in registrations.static and state in (None, UnitState.UNRECORDED):
+            is_static = machine is not None and each in registrations.static
+            if is_static and state is not UnitState.UNFINISHED:
                 state = UnitState.STATIC
             elif state is None and machine is not None:
                 is_complete = registrations.are_complete

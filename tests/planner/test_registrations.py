@@ -101,6 +101,18 @@ def test_static_worker_with_name_of_machine_is_never_changed(
     assert {verdict.reason for verdict in plan.workers} == {Reason.STATIC}
 
 
+@pytest.mark.parametrize("owner", ["fleet.yaml", "queue"])
+def test_interrupted_deletion_stops_when_the_worker_is_static(owner: str) -> None:
+    worker = a_worker(since=ago(days=1), busy=True, static=owner == "queue")
+    world = registered((worker,)).altered(stacks={"builders": a_stack(workers=(), ids=IDS)})
+    fleet = two_queues(legacy={"static": [FIRST if owner == "fleet.yaml" else "another"]})
+
+    plan = reconcile(fleet, world)
+
+    assert plan.is_quiet
+    assert {verdict.reason for verdict in plan.workers} == {Reason.STATIC}
+
+
 def test_name_in_static_pool_is_never_used_for_a_machine() -> None:
     fleet = a_fleet(
         images={"trixie": {"existing": {"hetzner": "42"}}},
