@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import cache, partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median
 
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
@@ -432,19 +432,24 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             or pool_plan.is_outdated(unit),
             inactive=unit.state is UnitState.DISABLED,
         )
-    for action in actions.values():
-        if isinstance(action, Create):
-            yield WorkerVerdict(
-                worker=action.worker,
-                pool=pool,
-                verdict="create",
-                reason=action.reason,
-                because=action.because,
-                state="planned",
-                image=action.inputs.image,
-                type=action.inputs.type,
-                cost=action.cost,
-            )
+    made = (action for action in actions.values() if isinstance(action, Create))
+    for (reason, kind, image), alike in groupby(
+        made, lambda each: (each.reason, each.inputs.type, each.inputs.image)
+    ):
+        planned = WorkerVerdict(
+            worker="",
+            pool=pool,
+            verdict="create",
+            reason=reason,
+            because="",
+            state="planned",
+            image=image,
+            type=kind,
+            cost=Decimal(0),
+        )
+        for action in alike:
+            worker, because, cost = action.worker, action.because, action.cost
+            yield planned.altered(worker=worker, because=because, cost=cost)
 
 
 def _judge_pool(pool_plan: PoolPlan, size: tuple[Decision, ...]) -> PoolVerdict:

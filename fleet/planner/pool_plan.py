@@ -137,6 +137,9 @@ class PoolPlan:
     """Machines that failed to boot and that this plan starts to keep for an operator."""
     _candidate_creations: int = 0
     """Number of new machines that boot the candidate image version."""
+    _templates: dict[tuple[str, Market, bool], Create] = field(default_factory=dict)
+    """(Type, market, True if the machine exists) to a creation that further creations copy. Without
+    copies, a plan of 37,000 machines needs 53 MiB and 5 % of its time more (`bench plan`)."""
 
     @property
     def name(self) -> str:
@@ -281,9 +284,11 @@ class PoolPlan:
     def create(self, inputs: WorkerInputs, why: "Why") -> None:
         """Add the creation of a worker to the plan."""
         self._candidate_creations += inputs.image == self.choice.candidate and not why.exists
-        price = self._price_of(inputs.type, market_of(inputs))
-        self.actions.append(
-            Create(
+        market = market_of(inputs)
+        alike = inputs.type, market, why.exists
+        if alike not in self._templates:
+            price = self._price_of(inputs.type, market)
+            self._templates[alike] = Create(
                 pool=self.name,
                 worker=inputs.name,
                 registry=self.inventory.enrols,
@@ -293,12 +298,19 @@ class PoolPlan:
                 because=why.because,
                 # The current cost of the pool already includes an existing machine.
                 cost=Decimal(0) if why.exists else price or Decimal(0),
-                serves=why.serves,
-                until_idle=why.until_idle,
-                assumed=why.assumed,
-                turn=why.turn,
             )
+        made = self._templates[alike].altered(
+            worker=inputs.name,
+            inputs=inputs,
+            reason=why.reason,
+            cause=why.cause,
+            because=why.because,
+            serves=why.serves,
+            until_idle=why.until_idle,
+            assumed=why.assumed,
+            turn=why.turn,
         )
+        self.actions.append(made)
 
     def keep(self, unit: Unit, reason: Reason, because: str) -> None:
         """Record why a machine is kept despite a reason to delete it."""
