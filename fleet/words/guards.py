@@ -15,11 +15,7 @@ _CAUSES: Mapping[Cause, str] = {
 }
 
 
-def count_are(count: int, word: str) -> str:
-    """Return a count with its noun and verb, for instance "2 actions are"."""
-    return f"{count} {word} is" if count == 1 else f"{count} {word}s are"
-
-
+_count_withheld = Sentence[int]("; {count:creation is} withheld")
 explain_observe_mode = Sentence[str, int](
     "pool {pool} has mode: observe: {count:action is} shown, not applied"
 )
@@ -59,7 +55,7 @@ def explain_rivals(
 
 def explain_retries(pool: str, kinds: Iterable[str], later: int) -> str:
     """State that machines are created although their image failed to boot."""
-    left = f"; {count_are(later, 'creation')} withheld" if later else ""
+    left = _count_withheld(later) if later else ""
     return f"pool {pool} tries again to boot its image{describe_type(', '.join(kinds))}{left}"
 
 
