@@ -4,10 +4,9 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
 
+import orjson
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, to_json
 
 from fleet.explain.changes import ComparedPlan, Comparison
 from fleet.explain.values import Responsible
@@ -102,34 +101,12 @@ def _encode_unserved(each: Unserved, known: dict[tuple[int, int], str]) -> str:
 
 def _fields(value: BaseModel, keys: set[str]) -> str:
     """Return the JSON lines of these fields; empty if the value leaves them out of JSON."""
-    document = _sort_keys(value.model_dump(mode="json", include=keys), {})
+    document = value.model_dump(mode="json", include=keys)
     try:
-        text = to_json(document, indent=2).decode()
-    except PydanticSerializationError:  # a file name may contain invalid bytes
-        text = json.dumps(document, indent=2, ensure_ascii=False)
+        text = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()
+    except orjson.JSONEncodeError:  # a file name may contain invalid bytes
+        text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False)
     return text[len("{\n") : -len("\n}")]
-
-
-_NESTED = frozenset({dict, list})
-
-
-def _sort_keys(value: Any, orders: dict[tuple[str, ...], dict[str, None]]) -> Any:  # noqa: ANN401 - JSON
-    """Return a JSON value in which the keys of all objects are sorted.
-
-    `orders` caches sorted keys, because most objects have the same keys as another object.
-    """
-    if isinstance(value, list):
-        if isinstance(value[0], str):
-            return value
-        return [_sort_keys(e, orders) if type(e) in _NESTED and e else e for e in value]
-    keys = tuple(value)
-    if keys not in orders:
-        orders[keys] = dict.fromkeys(sorted(keys))
-    table = orders[keys] | value  # `|` keeps the key order of its left side
-    for key, own in value.items():
-        if type(own) in _NESTED and own:
-            table[key] = _sort_keys(own, orders)
-    return table
 
 
 def plan_to_terraform_report(plan: Plan) -> str:
