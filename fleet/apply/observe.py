@@ -20,6 +20,7 @@ from fleet.apply.spending import used_so_far
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.model.facts import (
     Absence,
+    Demand,
     HeldRules,
     Listing,
     Machine,
@@ -29,11 +30,12 @@ from fleet.model.facts import (
     Stack,
     Unknown,
     WorkerInputs,
+    WorkerState,
     World,
 )
 from fleet.model.history import Outcome, StackOutcome
 from fleet.model.values import first_mistake
-from fleet.observation import OBSERVATION_SECONDS
+from fleet.observation import OBSERVATION_SECONDS, remark
 from fleet.planner import assembly
 from fleet.planner.inventory import heirs_of, stack_name
 from fleet.planner.ledger import periods
@@ -60,6 +62,7 @@ from fleet.ports import (
 )
 from fleet.schema.model import CoprQueue, Fleet, Pool
 from fleet.tagrules.export import places_of
+from fleet.words import notes
 
 if TYPE_CHECKING:
     from fleet.state.store import Store
@@ -117,6 +120,8 @@ class Sources:
     """Queue to the adapter that enrols new workers; each of these queues also has a registry."""
     desks: Mapping[str, TicketDesk] = field(default_factory=dict)
     """Ticket queue to the desk that assigns its machines to tickets."""
+    removed_desks: Mapping[str, TicketDesk] = field(default_factory=dict)
+    """Ticket queue that is not in fleet.yaml, but whose tickets have machines, to its desk."""
     cleaners: Mapping[str, MachineCleaner] = field(default_factory=dict)
     """Provider to the adapter that cleans its machines between tickets."""
     rules: Mapping[str, RuleReader] = field(default_factory=dict)
@@ -200,6 +205,9 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     queues = with_rules(fleet, read, sources.rules, sources.store, asking)
     # Read tickets last, so that this run serves tickets opened while it read a slow source.
     queues |= {name: desk.read(now) for name, desk in desks.items()}
+    queues |= {
+        name: _read_removed(name, desk, now) for name, desk in sources.removed_desks.items()
+    }
     known_since: dict[str, datetime | None] = {}
     for name, desk in sources.desks.items():
         began = _read_store(desk.known_since)
@@ -224,6 +232,17 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     # If the uses of approvals are unreadable, no approval is valid.
     approved = _read_store(lambda: used_so_far(sources.store.spent(), world.stacks, readings))
     return world.altered(approved=approved)
+
+
+def _read_removed(name: str, desk: TicketDesk, now: datetime) -> QueueReading:
+    """Return the busy workers of a ticket queue that is no longer in fleet.yaml."""
+    reading = desk.read(now)
+    if not isinstance(reading.workers, tuple) or isinstance(reading.demand, Unknown):
+        return reading
+    busy = tuple(worker for worker in reading.workers if worker.state is WorkerState.BUSY)
+    waiting = sum(request.count for request in reading.demand.requests)
+    remark(notes.describe_removed_queue(name, len(busy), waiting))
+    return QueueReading(demand=Demand(read_at=now), workers=busy)
 
 
 T = TypeVar("T")

@@ -74,10 +74,17 @@ def wire(
     store = store or Store(storage.store, fleet.fleet)
     # Without a store, the attributes of created machines are unknown.
     made = partial(read_or_default, (), partial(store.attempts, _MAX_KNOWN_MACHINES))
-    desks = {
+    declared = [name for name, each in fleet.queues.items() if isinstance(each, TicketQueue)]
+    in_use = read_or_default((), store.ticket_queues_in_use)
+    opened = {
         name: connected().open_desk(fleet, name, store.begin, made)
-        for name, queue in fleet.queues.items()
-        if isinstance(queue, TicketQueue)
+        for name in sorted({*declared, *in_use})
+    }
+    desks = {name: opened[name] for name in declared}
+    removed = {
+        f"{name} (tickets)" if name in fleet.queues else name: desk
+        for name, desk in opened.items()
+        if name not in desks
     }
 
     def prepare() -> None:
@@ -93,7 +100,7 @@ def wire(
             for name, queue in fleet.queues.items()
         },
         providers=providers,
-        registries={**registering, **enrollers, **desks},
+        registries={**registering, **enrollers, **removed, **desks},
         enrollers=enrollers,
         engine_of=engines_of(fleet, storage, clouds, secrets, utc_now()),
         machine_apis={
@@ -102,6 +109,7 @@ def wire(
         bases=_shared_stacks(fleet, storage, clouds, secrets),
         store=store,
         desks=desks,
+        removed_desks=removed,
         cleaners={
             name: each for name, each in providers.items() if isinstance(each, MachineCleaner)
         },

@@ -363,6 +363,12 @@ class _Observer:
             listed.setdefault(provider, []).append(machine)
         self._listed = {machine.name for _, machine in world.machines()}
         self._registrations: dict[tuple[tuple[str, ...], str], Registrations] = {}
+        self._busy: defaultdict[str, list[tuple[str, Worker]]] = defaultdict(list)
+        """Machine to its busy workers, each with its queue."""
+        for queue, reading in sorted(world.queues.items()):
+            for worker in reading.workers if isinstance(reading.workers, tuple) else ():
+                if is_busy(worker):
+                    self._busy[worker.machine or worker.name].append((queue, worker))
 
     def _owner_of(self, machine: Machine) -> str:
         """Return the pool that owns a machine: by its stack, otherwise by its label."""
@@ -388,7 +394,7 @@ class _Observer:
         if isinstance(listing, Unknown):
             unseen = []
             for each in sorted(stack.ids) if isinstance(stack, Stack) else ():
-                registry, worker = registrations.workers.get(each, (None, None))
+                registry, worker = self._worker_of(each, pool, registrations)
                 is_complete = registrations.are_complete
                 state = registered_state(
                     worker, world.time, has_registry=is_complete, overdue=False
@@ -540,7 +546,7 @@ class _Observer:
         ids = stack.ids if isinstance(stack, Stack) else {}
         for each in sorted(machines.keys() | inputs.keys() | ids.keys()):
             machine = machines.get(each)
-            registry, worker = registrations.workers.get(each, (None, None))
+            registry, worker = self._worker_of(each, pool, registrations)
             # A name may be reused, so compare the ids of the machine.
             is_own = machine is None or ids.get(each, machine.id) == machine.id
             overdue = machine is not None and is_overdue(pool, machine, now)
@@ -583,6 +589,21 @@ class _Observer:
                 unit = _resume(unit, drained_at, now)
             units.append(unit)
         return tuple(units)
+
+    def _worker_of(
+        self, name: str, pool: Pool | None, registrations: Registrations
+    ) -> tuple[str | None, Worker | None]:
+        """Return the (registry, worker) of a machine, which may be busy at a former queue.
+
+        A queue that fleet.yaml or the pool's `serves` no longer names is ignored otherwise.
+        """
+        registry, worker = registrations.workers.get(name, (None, None))
+        if worker is None or not is_busy(worker):
+            for queue, busy in self._busy.get(name, ()):
+                served = pool is None or serves_queue(pool, queue)
+                if not (served and queue in self._fleet.queues):
+                    return queue, busy
+        return registry, worker
 
     def _is_of_use(self, pool: Pool | None, unit: Unit) -> bool:
         """Return True if a machine may get work again: its pool stays, and `reuse` allows it."""

@@ -56,6 +56,7 @@ from fleet.state.database import (
     SAMPLES,
     SPENT,
     STACKS,
+    TICKETS,
     TICKETS_AFTER_KEY,
     Begin,
     Database,
@@ -544,6 +545,13 @@ class Store(Database):
             .order_by(numbered.c.at, numbered.c.worker)
         )
         return self._select(ATTEMPTS, query, Attempt.model_validate)
+
+    def ticket_queues_in_use(self) -> tuple[str, ...]:
+        """Return the names of the queues with tickets that have a machine."""
+        has = TICKETS.c.state == "ready"
+        query = sa.select(TICKETS.c.queue).where(has).distinct().order_by(TICKETS.c.queue)
+        with self.begin() as connection:
+            return tuple(connection.execute(query).scalars())
 
     def spent(self) -> Mapping[str, tuple[str, ...]]:
         """Map the digest of each used approval to the machines that it was used for."""

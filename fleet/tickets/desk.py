@@ -151,10 +151,10 @@ class StoredTicketDesk:
         """Drain a machine, so that it gets no further ticket."""
         now = self._clock.now()
 
-        def step(tenancy: Tenancy, _: Ticket | None) -> Tenancy:
+        def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
             # A disabled machine is deleted, so this may be another machine with the same name.
-            drains = tenancy.draining and not tenancy.disabled
-            return replace(tenancy if drains else touch(tenancy, now), draining=True)
+            keeps = holder is not None or (tenancy.draining and not tenancy.disabled)
+            return replace(tenancy if keeps else touch(tenancy, now), draining=True)
 
         self._book.mark(worker, step, now)
 

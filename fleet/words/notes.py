@@ -22,6 +22,14 @@ describe_image = Sentence[str, str]("pool {pool}: {problem}")
 describe_machine = Sentence[str, str]("{name}: {trouble}; `fleet explain worker {name}`")
 
 
+def describe_removed_queue(queue: str, busy: int, waiting: int) -> str:
+    """State that a ticket queue with open tickets is not in fleet.yaml, and what to do."""
+    return (
+        f"ticket queue {queue} is not in fleet.yaml, but has open tickets: {busy:,} with a "
+        f"machine, {waiting:,} that wait; restore it until they are closed"
+    )
+
+
 def describe_lost_ticket(name: str, ticket: str | None, desk: str | None) -> str:
     """State what to do with a machine that is kept for a ticket of a lost store."""
     kept = f"{name}: billed, and kept for a ticket of a lost store"

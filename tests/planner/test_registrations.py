@@ -70,6 +70,14 @@ def test_worker_is_drained_at_every_queue_before_deletion() -> None:
     ]
 
 
+def test_worker_is_busy_when_its_pool_no_longer_serves_its_queue() -> None:
+    fleet = two_queues(builders=a_pool(serves=["ubuntu"]))
+
+    plan = reconcile(fleet, registered((a_worker(busy=True),)))
+
+    assert [verdict.reason for verdict in plan.workers] == [Reason.BUSY]
+
+
 @pytest.mark.parametrize("backwards", [False, True])
 def test_old_registration_does_not_hide_current_one(*, backwards: bool) -> None:
     rows = (

@@ -144,6 +144,18 @@ def test_tenancy_drains_since_first_drain_of_its_machine(
     assert (first, [tenancy.since for tenancy in book.tenancies()]) == ([NOW], [clock.moment])
 
 
+def test_busy_machine_keeps_its_start_when_it_is_drained(
+    desk: StoredTicketDesk, book: DatabaseTickets, clock: FixedClock
+) -> None:
+    number = book.open(a_ticket(), most=9, most_of_submitter=9).id
+    desk.lease([Given(number, "m1", "powerful", "192.0.2.1", NOW)], NOW)
+    clock.moment = LATER
+
+    desk.drain("m1")
+
+    assert [(each.since, each.draining) for each in book.tenancies()] == [(NOW, True)]
+
+
 def test_only_complete_builds_of_closed_tickets_count(
     book: DatabaseTickets, clock: FixedClock
 ) -> None:
