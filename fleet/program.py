@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from fleet.apply.satellites import Satellites, ServedPages, SimulationReport, connect
-from fleet.cli.arguments import Parser
+from fleet.cli.arguments import Parser, declare
 from fleet.cli.console import TerminalConsole, prepare_streams
 from fleet.clock import FIRST_YEAR, LAST_YEAR, utc_now
 from fleet.errors import FleetError, WrongUsage
@@ -40,8 +40,10 @@ class Verb(NamedTuple):
     """The module of a command, and the command's line in `fleet --help`."""
 
     module: str
-    """Name of a module with `arguments`, and with `run` or one function per action."""
+    """Name of a module with its arguments, and with `run` or one function per action."""
     help: str
+    arguments: str = "ARGUMENTS"
+    """Name of the arguments in the module."""
 
 
 GROUPS = {
@@ -82,14 +84,22 @@ GROUPS = {
         "machine": Verb(
             "fleet.cli.machine", "list, delete or forget machines, or print a console"
         ),
-        "hold": Verb("fleet.cli.orders", "keep a machine for inspection, without new work"),
+        "hold": Verb(
+            "fleet.cli.orders", "keep a machine for inspection, without new work", "HOLD_ARGUMENTS"
+        ),
         "adopt": Verb(
             "fleet.cli.adopt", "adopt existing machines into a pool (changes labels only)"
         ),
     },
     "stop and permit changes": {
-        "freeze": Verb("fleet.cli.orders", "stop creations or deletions for a while"),
-        "approve": Verb("fleet.cli.orders", "permit changes that a guard withholds, for a while"),
+        "freeze": Verb(
+            "fleet.cli.orders", "stop creations or deletions for a while", "FREEZE_ARGUMENTS"
+        ),
+        "approve": Verb(
+            "fleet.cli.orders",
+            "permit changes that a guard withholds, for a while",
+            "APPROVE_ARGUMENTS",
+        ),
     },
     "images": {
         "image": Verb("fleet.images.commands", "build, test, publish, promote and prune images"),
@@ -324,7 +334,7 @@ def build_parser(verb: str | None = None, *, alone: bool = False) -> Parser:
             continue
         command = verbs.add_parser(name, help=known.help, description=known.help)
         if verb in (None, name):
-            _command(name).arguments(command)
+            declare(command, getattr(_command(name), known.arguments))
     # `completion` and `help` need the arguments of all commands; no command imports this module.
     parser.set_defaults(build_parser=build_parser, commands=[*VERBS])
     return parser

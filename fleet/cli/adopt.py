@@ -20,7 +20,7 @@ from fleet.apply.plan import observe_with_progress
 from fleet.apply.record import RunLog
 from fleet.apply.wire import lock_owner, wire
 from fleet.checks.pools import LONGEST
-from fleet.cli.arguments import Parser, add_file, add_json, flag
+from fleet.cli.arguments import FILE, JSON, argument, flag
 from fleet.clock import utc_now
 from fleet.errors import PlanRefused, SourceUnreachable, StackFailed, WrongUsage, refusal
 from fleet.model.facts import (
@@ -387,23 +387,22 @@ def adoption_to_lines(adoption: Adoption, *, applies: bool) -> Iterator[Line]:
         yield line(f"  in the pool already: {', '.join(adoption.already)}")
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet adopt`."""
-    add_file(parser)
-    parser.add_argument(
+ARGUMENTS = (
+    FILE,
+    argument(
         "--select",
         required=True,
         metavar="KEY=VALUE",
         help="adopt the machines whose label KEY at the provider equals VALUE",
-    )
-    parser.add_argument("--pool", required=True, metavar="NAME", help="add them to this pool")
+    ),
+    argument("--pool", required=True, metavar="NAME", help="add them to this pool"),
     flag(
-        parser,
         "--outdated",
         "also adopt machines that differ from new machines of the pool; later runs replace them",
-    )
-    flag(parser, "--dry-run", "list the machines without adopting them")
-    add_json(parser)
+    ),
+    flag("--dry-run", "list the machines without adopting them"),
+    JSON,
+)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -34,7 +34,7 @@ from fleet.apply.saved_plan import (
     selected_part,
 )
 from fleet.apply.timer import Signals
-from fleet.cli.arguments import Parser, add_file, count, flag, option, repeated
+from fleet.cli.arguments import FILE, argument, count, flag, option, repeated
 from fleet.clock import SystemClock, utc_now
 from fleet.errors import FileUnreadable, FleetError, Locked, StoreMissing, WrongUsage
 from fleet.model.plan import Plan, Reason
@@ -362,54 +362,49 @@ def find_on_the_way(plan: Plan) -> Iterator[str]:
         yield write_count(number, f"{state} worker")
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet apply`."""
-    add_file(parser)
-    parser.add_argument(
+ARGUMENTS = (
+    FILE,
+    argument(
         "plan",
         nargs="?",
         metavar="PLAN",
         help="a plan saved by `fleet plan --out`; exit with a diff if the current plan differs",
-    )
+    ),
     repeated(
-        parser,
         "--pool",
         "NAME",
         "change only this pool; may be repeated; guards still count the whole fleet",
-    )
+    ),
     option(
-        parser,
         "--jobs",
         "N",
         "maximum number of pools to change in parallel (default: one per CPU, 2 to 8)",
         kind=count(1, 1_000),
-    )
-    flag(parser, "--yes", "apply without asking for confirmation")
-    flag(parser, "--json", "print the outcome as JSON; with --every, one line per run")
+    ),
+    flag("--yes", "apply without asking for confirmation"),
+    flag("--json", "print the outcome as JSON; with --every, one line per run"),
     option(
-        parser,
         "--every",
         "DURATION",
         "repeat at this interval, for example 60s, until Ctrl-C or SIGTERM",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--for",
         dest="most",
         metavar="DURATION",
         help="with --every: start no run after this time, for example 14m",
-    )
-    flag(parser, "--until-quiet", "with --every: stop when no changes are left")
+    ),
+    flag("--until-quiet", "with --every: stop when no changes are left"),
     option(
-        parser,
         "--metrics",
         "FILE",
         "write the metrics of each run to FILE, for node_exporter's textfile collector",
-    )
+    ),
     flag(
-        parser,
         "--trust-clock",
         "apply once even if the clock differs from that of the last run or the server",
-    )
+    ),
+)
 
 
 def run(args: argparse.Namespace, console: Console, signals: Signals | None = None) -> int:

@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -61,100 +61,100 @@ if TYPE_CHECKING:
     from fleet.ports import Console
 
     Run = Callable[[argparse.Namespace, Console], int]
-    Verbs = argparse._SubParsersAction[Parser]  # noqa: SLF001 - argparse has no public name for it
 else:
     Run = Callable
-    Verbs = argparse._SubParsersAction  # noqa: SLF001 - same
+Argument = Callable[[Any], object]
+"""Function that adds an argument, or a group of arguments, to a parser of argparse."""
 
 
-def add_verbs(parser: Parser) -> Verbs:
-    """Add a mandatory action to a command; call `add_verb` for each possible action."""
-    return parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+def declare(parser: argparse.ArgumentParser, arguments: Iterable[Argument]) -> None:
+    """Add arguments to a parser."""
+    for each in arguments:
+        each(parser)
 
 
-def add_verb(
-    verbs: Verbs, name: str, help_text: str, run: Run | None = None, *, config: bool = True
-) -> Parser:
-    """Add an action and its function; with `config`, also the option for fleet.yaml."""
-    parser = verbs.add_parser(name, help=help_text, description=help_text)
-    parser.set_defaults(carry_out=run)
-    if config:
-        add_file(parser)
-    return parser
+def argument(*names: str, **settings: Any) -> Argument:  # noqa: ANN401 - the settings of argparse
+    """Return an argument with the settings of `ArgumentParser.add_argument`."""
+    return lambda parser: parser.add_argument(*names, **settings)
 
 
-Options = argparse._ActionsContainer  # noqa: SLF001 - a parser, or a group of its options
+def flag(name: str, help_text: str) -> Argument:
+    """Return an option without a value."""
+    return argument(name, action="store_true", help=help_text)
 
 
-def flag(options: Options, name: str, help_text: str) -> None:
-    """Add an option without a value."""
-    options.add_argument(name, action="store_true", help=help_text)
-
-
-def option(  # noqa: PLR0913 - argparse's arguments
-    options: Options,
+def option(
     name: str,
     metavar: str,
     help_text: str,
     *,
     default: object = None,
     kind: Callable[[str], object] = str,
-) -> None:
-    """Add an option whose value is parsed by `kind`."""
-    options.add_argument(name, metavar=metavar, help=help_text, default=default, type=kind)
+) -> Argument:
+    """Return an option whose value is parsed by `kind`."""
+    return argument(name, metavar=metavar, help=help_text, default=default, type=kind)
 
 
-def repeated(options: Options, name: str, metavar: str, help_text: str) -> None:
-    """Add an option that may be repeated; its values form a list."""
-    options.add_argument(name, metavar=metavar, help=help_text, action="append", default=[])
+def repeated(name: str, metavar: str, help_text: str) -> Argument:
+    """Return an option that may be repeated; its values form a list."""
+    return argument(name, metavar=metavar, help=help_text, action="append", default=[])
 
 
-def add_file(parser: argparse.ArgumentParser) -> None:
-    """Add the option for fleet.yaml."""
-    parser.add_argument(
-        "-f",
-        "--file",
-        default="fleet.yaml",
-        metavar="FILE",
-        help="the configuration (default: fleet.yaml)",
+def exclusive(*arguments: Argument) -> Argument:
+    """Return arguments of which a user may give only one."""
+    return lambda parser: declare(parser.add_mutually_exclusive_group(), arguments)
+
+
+def defaults(**values: object) -> Argument:
+    """Return values that the parser sets without an argument."""
+    return lambda parser: parser.set_defaults(**values)
+
+
+def action(
+    name: str,
+    help_text: str,
+    run: Run | None = None,
+    *arguments: Argument,
+    has_config: bool = True,
+) -> Argument:
+    """Return an action of a command, for `actions`: its function and its arguments.
+
+    With `has_config`, the action also has the option for fleet.yaml.
+    """
+
+    def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
+        parser = verbs.add_parser(name, help=help_text, description=help_text)
+        declare(parser, (defaults(carry_out=run), *[FILE] * has_config, *arguments))
+
+    return add
+
+
+def actions(*verbs: Argument, dest: str = "action", metavar: str = "ACTION") -> Argument:
+    """Return the possible actions of a command, of which a user must give one."""
+    return lambda parser: declare(
+        parser.add_subparsers(dest=dest, metavar=metavar, required=True), verbs
     )
 
 
-def add_world(parser: argparse.ArgumentParser) -> None:
-    """Add the option for a recorded world."""
-    option(
-        parser,
-        "--world",
-        "FILE",
-        "read facts from a recording of `fleet observe` (FILE or HISTORY.zst@TIME); start no "
-        "program, open no connection, read only the folder of fleet.yaml",
-    )
-
-
-def add_base(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the fleet.yaml of the target branch."""
-    option(
-        parser,
-        "--base",
-        "REF",
-        "also compare with the plan of another fleet.yaml: a git revision, for example "
-        "origin/main, or a .yaml file",
-    )
-
-
-def add_order(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a freeze, hold or approval: duration and reason, or --end."""
-    parser.add_argument(
-        "--for",
-        dest="seconds",
-        type=duration,
-        metavar="TIME",
-        help="duration, for example 2h or 1d 12h, at most 30d",
-    )
-    option(parser, "--reason", "TEXT", "reason for the log and for other operators", kind=_reason)
-    flag(parser, "--end", "end it now; without --for and --reason")
-
-
+FILE = argument(
+    *("-f", "--file"),
+    default="fleet.yaml",
+    metavar="FILE",
+    help="the configuration (default: fleet.yaml)",
+)
+WORLD = option(
+    "--world",
+    "FILE",
+    "read facts from a recording of `fleet observe` (FILE or HISTORY.zst@TIME); start no "
+    "program, open no connection, read only the folder of fleet.yaml",
+)
+BASE = option(
+    "--base",
+    "REF",
+    "also compare with the plan of another fleet.yaml: a git revision, for example "
+    "origin/main, or a .yaml file",
+)
+JSON = flag("--json", "print JSON")
 _MAX_SECONDS = 30 * 86400
 _MAX_REASON_LENGTH = 300
 
@@ -180,12 +180,6 @@ def count(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
-def add_span(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a past time span; `moment_of` converts their values."""
-    option(parser, "--since", "TIME", "from this time on, as 2h, 7d or 2026-11-21", kind=past_time)
-    option(parser, "--until", "TIME", "up to this time", kind=past_time)
-
-
 def past_time(text: str) -> timedelta | datetime:
     """Parse a duration before now, or a time (UTC by default), for `moment_of`."""
     from fleet.model.values import in_utc
@@ -208,15 +202,18 @@ def moment_of(asked: timedelta | datetime | None, now: datetime) -> datetime | N
     return now - asked if isinstance(asked, timedelta) else asked
 
 
-def _reason(text: str) -> str:
-    reason = " ".join(text.split())
-    if not reason or not reason.isprintable() or len(reason) > _MAX_REASON_LENGTH:
+def reason(text: str) -> str:
+    """Parse the reason of an order; raises ArgumentTypeError if invalid."""
+    given = " ".join(text.split())
+    if not given or not given.isprintable() or len(given) > _MAX_REASON_LENGTH:
         raise argparse.ArgumentTypeError(
             f"a reason is 1 to {_MAX_REASON_LENGTH} characters that can be printed"
         )
-    return reason
+    return given
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the option for JSON output."""
-    flag(parser, "--json", "print JSON")
+SPAN = (
+    option("--since", "TIME", "from this time on, as 2h, 7d or 2026-11-21", kind=past_time),
+    option("--until", "TIME", "up to this time", kind=past_time),
+)
+"""The options for a past time span; `moment_of` converts their values."""

@@ -9,7 +9,7 @@ from posixpath import dirname, join
 from fleet.apply.config import Config
 from fleet.apply.plan import compare_with, load_base, note_clock, observe_and_plan, reading_base
 from fleet.apply.policies import FOLDER, find_failures, find_policies, run_policies
-from fleet.cli.arguments import Parser, add_base, add_file, add_world, flag, option
+from fleet.cli.arguments import BASE, FILE, WORLD, flag, option
 from fleet.errors import Confined, FleetError, WrongUsage, add_extra
 from fleet.ports import Console
 from fleet.report.findings import (
@@ -30,23 +30,20 @@ _MAX_LINES = 20
 _MAX_COLUMNS = 200
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet check`."""
-    add_file(parser)
-    add_world(parser)
-    add_base(parser)
+ARGUMENTS = (
+    FILE,
+    WORLD,
+    BASE,
     option(
-        parser,
         "--policies",
         "FOLDER",
         "folder of the policies, which pytest runs with your rights (default: policies/ next to "
         "fleet.yaml; required in the job of a merge request)",
-    )
-    flag(parser, "--json", "print findings as JSON")
-    option(
-        parser, "--gitlab-code-quality", "FILE", "also write a GitLab code quality report to FILE"
-    )
-    option(parser, "--junit", "FILE", "also write a JUnit report to FILE")
+    ),
+    flag("--json", "print findings as JSON"),
+    option("--gitlab-code-quality", "FILE", "also write a GitLab code quality report to FILE"),
+    option("--junit", "FILE", "also write a JUnit report to FILE"),
+)
 
 
 beside = reading_base

@@ -2,13 +2,10 @@
 
 import argparse
 
-from fleet.cli.arguments import Parser
+from fleet.cli.arguments import argument
 from fleet.ports import Console
 
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet completion`."""
-    parser.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="the shell")
+ARGUMENTS = (argument("shell", choices=["bash", "zsh", "tcsh"], help="the shell"),)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 
 from fleet.apply.config import load_config
-from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
+from fleet.cli.arguments import JSON, action, actions, flag, option
 from fleet.errors import FleetError, WrongUsage
 from fleet.ports import Console
 from fleet.queues.debusine.checkup import GrantDifference, compare, rights, write_grants
@@ -13,24 +13,23 @@ from fleet.queues.debusine.connection import identify, reading
 from fleet.schema.model import AdminDsn, DebusineQueue, Fleet, SecretRef
 from fleet.state.secrets import HostSecrets
 
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet debusine`."""
-    actions = add_verbs(parser)
-    grants = add_verb(
-        actions,
-        "grants",
-        "print the SQL for a role that reads demand and workers",
-    )
-    flag(grants, "--admin", "print the SQL for the role that also changes workers (admin.dsn)")
-    option(grants, "--role", "NAME", "name of the role (default: fleet_ro or fleet_rw)")
-    flag(
-        grants,
-        "--check",
-        "list missing and excess rights of the role in the database of fleet.yaml",
-    )
-    option(grants, "--queue", "NAME", "with --check: only this queue")
-    add_json(grants)
+ARGUMENTS = (
+    actions(
+        action(
+            "grants",
+            "print the SQL for a role that reads demand and workers",
+            None,
+            flag("--admin", "print the SQL for the role that also changes workers (admin.dsn)"),
+            option("--role", "NAME", "name of the role (default: fleet_ro or fleet_rw)"),
+            flag(
+                "--check",
+                "list missing and excess rights of the role in the database of fleet.yaml",
+            ),
+            option("--queue", "NAME", "with --check: only this queue"),
+            JSON,
+        )
+    ),
+)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

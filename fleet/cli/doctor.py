@@ -19,7 +19,7 @@ from fleet.apply.plan import observe_with_progress, plan_for, priced
 from fleet.apply.rebuild import find_listed
 from fleet.apply.timer import find_clock_faults
 from fleet.apply.wire import wire
-from fleet.cli.arguments import Parser, add_file, add_json
+from fleet.cli.arguments import FILE, JSON
 from fleet.cli.output import show
 from fleet.clock import SystemClock
 from fleet.clouds.kinds import clouds_of
@@ -349,10 +349,7 @@ def _further(fleet: Fleet, asked: CheckupInputs) -> Iterator[CheckResult]:
             yield wrong(about, error, "fleet validate")
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet doctor`."""
-    add_file(parser)
-    add_json(parser)
+ARGUMENTS = (FILE, JSON)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -5,16 +5,7 @@ from datetime import timedelta
 
 from fleet.apply.config import load_config, with_places
 from fleet.apply.plan import load_world, note_clock, observe_and_plan
-from fleet.cli.arguments import (
-    Parser,
-    add_file,
-    add_json,
-    add_world,
-    flag,
-    moment_of,
-    option,
-    past_time,
-)
+from fleet.cli.arguments import FILE, JSON, WORLD, argument, flag, moment_of, option, past_time
 from fleet.cli.output import show
 from fleet.cli.recorded import RecordedMoments
 from fleet.clock import utc_now
@@ -31,41 +22,38 @@ from fleet.report.terminal import shown
 from fleet.schema.findings import nearest, some_of
 from fleet.words import figures as words
 
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet explain`."""
-    add_file(parser)
-    parser.set_defaults(began=utc_now())
-    parser.add_argument(
+_KINDS = ("request", "package", *[kind for kind in EXPLAINERS if kind != "request"], "powerful")
+ARGUMENTS = (
+    FILE,
+    argument(
         "kind",
         metavar=f"{{{','.join(_KINDS)}}}|NAME",
         help="a name of any of these kinds, or a kind before its name",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "name",
         nargs="?",
         metavar="ID|NAME",
         help="id or package of a request; name of a pool or worker",
-    )
-    flag(parser, "--all", "explain every waiting request, in groups")
-    add_world(parser)
+    ),
+    flag("--all", "explain every waiting request, in groups"),
+    WORLD,
     option(
-        parser,
         "--history",
         "FILE",
         "with powerful: a history of `fleet observe --append` (default: the history in the store)",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--from",
         dest="since",
         type=past_time,
         metavar="TIME",
         help="with powerful: start time, for example 14d or 2026-11-01 (default: 90 days ago)",
-    )
-    add_json(parser)
+    ),
+    JSON,
+)
 
 
-_KINDS = ("request", "package", *[kind for kind in EXPLAINERS if kind != "request"], "powerful")
 _SHOWN = 8
 _MAX_NAMES = 5
 """Maximum known names per kind in the error about a name of unknown kind."""
@@ -114,10 +102,11 @@ def _explain_powerful(args: argparse.Namespace, console: Console) -> int:
     if args.name is not None or args.all or (args.world and args.history):
         raise WrongUsage("`fleet explain powerful` takes --history or --world FILE, and no name")
     config = load_config(args, console)
-    since = moment_of(args.since, args.began)
+    began = utc_now()
+    since = moment_of(args.since, began)
     if since is None and not args.history:
-        since = args.began - UNUSED_AFTER - timedelta(days=1)  # include the whole first day
-    until = None if args.history else args.began
+        since = began - UNUSED_AFTER - timedelta(days=1)  # include the whole first day
+    until = None if args.history else began
     if args.world:
         found = find_gains(config.fleet, [load_world(args, config.fleet, console)])
     else:

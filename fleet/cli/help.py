@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from textwrap import fill
 
-from fleet.cli.arguments import Parser
+from fleet.cli.arguments import argument, flag
 from fleet.errors import FleetError, WrongUsage
 from fleet.ports import Console
 from fleet.report.terminal import MIN_WIDTH
@@ -15,16 +15,16 @@ from fleet.report.terminal import MIN_WIDTH
 _REASONS = "docs/reference/reasons.md"
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet help`."""
-    parser.add_argument(
+ARGUMENTS = (
+    argument(
         "topic",
         nargs="?",
         metavar="COMMAND|PAGE|RULE|REASON",
         help="a command, a page (docs/how-to/begin.md or begin), a rule of `fleet validate` or a "
         "reason of `fleet plan` (default: the list of commands)",
-    )
-    parser.add_argument("--list", action="store_true", help="list the paths of all pages")
+    ),
+    flag("--list", "list the paths of all pages"),
+)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

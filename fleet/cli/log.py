@@ -6,16 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from fleet.apply.config import load_config
-from fleet.cli.arguments import (
-    Parser,
-    add_file,
-    add_json,
-    add_span,
-    count,
-    moment_of,
-    option,
-    repeated,
-)
+from fleet.cli.arguments import FILE, JSON, SPAN, argument, count, moment_of, option, repeated
 from fleet.clock import utc_now
 from fleet.errors import WrongUsage
 from fleet.model.log import KEPT, Chain, LogEntry, find_breaks, has_mark, read_mark
@@ -27,35 +18,36 @@ from fleet.state.store import store_of
 _LAST = 100
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet log`."""
-    add_file(parser)
-    for name, what in (
-        ("--pool", "pool"),
-        ("--machine", "machine"),
-        ("--kind", "kind: run, create, drain, delete, freeze, hold, approve, promote ..."),
-        ("--run", "run, as the log prints it"),
-        ("--by", "person"),
-    ):
-        repeated(parser, name, name[2:].upper(), f"only entries of this {what}; may be repeated")
-    add_span(parser)
+ARGUMENTS = (
+    FILE,
+    *(
+        repeated(name, name[2:].upper(), f"only entries of this {what}; may be repeated")
+        for name, what in (
+            ("--pool", "pool"),
+            ("--machine", "machine"),
+            ("--kind", "kind: run, create, drain, delete, freeze, hold, approve, promote ..."),
+            ("--run", "run, as the log prints it"),
+            ("--by", "person"),
+        )
+    ),
+    *SPAN,
     option(
-        parser,
         "--last",
         "N",
         f"at most the last N entries (default: {_LAST}; 0: all)",
         default=_LAST,
         kind=count(0, 1_000_000),
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--verify",
         nargs="?",
         const="",
         metavar="NUMBER:DIGEST",
         help="check that no entry was removed, changed or moved, and print NUMBER:DIGEST of the "
         "last one; with the NUMBER:DIGEST of an earlier check, also look for that entry",
-    )
-    add_json(parser)
+    ),
+    JSON,
+)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -42,12 +42,13 @@ from fleet.apply.saved_plan import find_drift
 from fleet.apply.timer import Signals, find_server_skew, find_store_skew, refuse_clock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import (
-    Parser,
-    add_json,
-    add_verb,
-    add_verbs,
-    add_world,
+    JSON,
+    WORLD,
+    action,
+    actions,
+    argument,
     duration,
+    exclusive,
     flag,
     option,
     repeated,
@@ -419,55 +420,6 @@ def _hold_lock(
 STATES = ("up", "ready", *(state.value for state in UnitState), "unknown")
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet machine`."""
-    actions = add_verbs(parser)
-    listing = add_verb(actions, "list", "list machines: state, work, age, cost", _list)
-    repeated(listing, "--pool", "NAME", "only machines of this pool; may be repeated")
-    listing.add_argument(
-        "--state",
-        action="append",
-        default=[],
-        choices=STATES,
-        metavar="STATE",
-        help="only machines in this state; may be repeated. `up`: connected, busy or not; "
-        f"`ready`: idle; others: {', '.join(STATES[2:])}",
-    )
-    add_world(listing)
-    add_json(listing)
-    delete = add_verb(actions, "delete", "drain machines and delete idle ones", _delete)
-    delete.add_argument(
-        "machine", nargs="*", metavar="NAME", help="name, as `fleet status` shows it"
-    )
-    of_pool = "select machines of this pool, or limit --run and --since to it; may be repeated"
-    repeated(delete, "--pool", "NAME", of_pool)
-    which = delete.add_mutually_exclusive_group()
-    flag(which, "--unused", "with --pool: idle machines")
-    flag(which, "--all", "with --pool: idle machines, and drain busy ones")
-    option(
-        which,
-        "--run",
-        "ID",
-        "machines created by this run that were never busy; ID: its start in `fleet log`",
-    )
-    option(
-        which,
-        "--since",
-        "TIME",
-        "machines created within this time, for example 30m, that were never busy",
-        kind=duration,
-    )
-    expired = "expired machines (`expire_after`), and remains of image builds"
-    flag(which, "--expired", expired)
-    flag(delete, "--apply", "delete without asking; required without a terminal")
-    add_json(delete)
-    console = add_verb(actions, "console", "print the last console lines of a machine", _console)
-    console.add_argument("machine", metavar="NAME", help="name, as `fleet status` shows it")
-    gone = "remove a machine from its stack after its provider lost it"
-    forget_it = add_verb(actions, "forget", gone, forget)
-    forget_it.add_argument("machine", metavar="NAME", help="name, as `fleet status` shows it")
-
-
 class Machines(Value):
     """Machines, as `fleet machine list --json` prints them."""
 
@@ -702,3 +654,68 @@ def forget(args: argparse.Namespace, console: Console) -> int:
         "apply` creates another if needed"
     )
     return 0
+
+
+MACHINE = argument("machine", metavar="NAME", help="name, as `fleet status` shows it")
+ARGUMENTS = (
+    actions(
+        action(
+            "list",
+            "list machines: state, work, age, cost",
+            _list,
+            repeated("--pool", "NAME", "only machines of this pool; may be repeated"),
+            argument(
+                "--state",
+                action="append",
+                default=[],
+                choices=STATES,
+                metavar="STATE",
+                help="only machines in this state; may be repeated. `up`: connected, busy or not; "
+                f"`ready`: idle; others: {', '.join(STATES[2:])}",
+            ),
+            WORLD,
+            JSON,
+        ),
+        action(
+            "delete",
+            "drain machines and delete idle ones",
+            _delete,
+            argument(
+                "machine", nargs="*", metavar="NAME", help="name, as `fleet status` shows it"
+            ),
+            repeated(
+                "--pool",
+                "NAME",
+                "select machines of this pool, or limit --run and --since to it; may be repeated",
+            ),
+            exclusive(
+                flag("--unused", "with --pool: idle machines"),
+                flag("--all", "with --pool: idle machines, and drain busy ones"),
+                option(
+                    "--run",
+                    "ID",
+                    "machines created by this run that were never busy; ID: its start in "
+                    "`fleet log`",
+                ),
+                option(
+                    "--since",
+                    "TIME",
+                    "machines created within this time, for example 30m, that were never busy",
+                    kind=duration,
+                ),
+                flag(
+                    "--expired", "expired machines (`expire_after`), and remains of image builds"
+                ),
+            ),
+            flag("--apply", "delete without asking; required without a terminal"),
+            JSON,
+        ),
+        action("console", "print the last console lines of a machine", _console, MACHINE),
+        action(
+            "forget",
+            "remove a machine from its stack after its provider lost it",
+            forget,
+            MACHINE,
+        ),
+    ),
+)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from fleet.apply.config import Config, load_config
 from fleet.apply.plan import observe_with_progress
 from fleet.apply.wire import wire
-from fleet.cli.arguments import Parser, add_file, add_span, flag, moment_of, option
+from fleet.cli.arguments import FILE, SPAN, exclusive, flag, moment_of, option
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.model.facts import World, pseudonymise
@@ -21,31 +21,28 @@ from fleet.state import history
 from fleet.state.files import LocalFiles
 from fleet.state.store import store_of
 
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet observe`."""
-    add_file(parser)
-    where = parser.add_mutually_exclusive_group()
-    option(where, "--out", "FILE", "write to FILE instead of standard output")
-    option(
-        where,
-        "--append",
-        "FILE",
-        "append to this compressed history, for example history.jsonl.zst",
-    )
+ARGUMENTS = (
+    FILE,
+    exclusive(
+        option("--out", "FILE", "write to FILE instead of standard output"),
+        option(
+            "--append",
+            "FILE",
+            "append to this compressed history, for example history.jsonl.zst",
+        ),
+    ),
     flag(
-        parser,
         "--kept",
         "write observations of earlier runs from the store: the latest one, or with --append "
         "all that are newer than FILE",
-    )
-    add_span(parser)
+    ),
+    *SPAN,
     flag(
-        parser,
         "--pseudonyms",
         "replace the names of requesters, group members and sandboxes, which are personal data, "
         "by pseudonyms",
-    )
+    ),
+)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

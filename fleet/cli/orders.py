@@ -17,7 +17,17 @@ from fleet.apply.rebuild import list_unknown
 from fleet.apply.record import find_origin, log_of_order
 from fleet.apply.timer import why_odd
 from fleet.apply.wire import wire
-from fleet.cli.arguments import Parser, add_file, add_order, count, option
+from fleet.cli.arguments import (
+    FILE,
+    argument,
+    count,
+    defaults,
+    duration,
+    exclusive,
+    flag,
+    option,
+    reason,
+)
 from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
 from fleet.guard import command_to_end
@@ -29,44 +39,6 @@ from fleet.schema.model import static_names
 from fleet.schema.units import write_count, write_time
 
 _MAX_ATTEMPTS = 10_000
-
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of the order that the parser's command places."""
-    add_file(parser)
-    match parser.prog.rpartition(" ")[2]:
-        case "freeze":
-            option(parser, "--pool", "NAME", "only this pool (default: every pool)")
-            which = parser.add_mutually_exclusive_group()
-            for what in FROZEN:
-                which.add_argument(
-                    f"--{what}",
-                    action="store_const",
-                    dest="stops",
-                    const=(what,),
-                    default=FROZEN,
-                    help=f"only {what} (default: creates and deletes)",
-                )
-            parser.set_defaults(place=_freeze, find_ending=_find_freezes)
-        case "hold":
-            parser.add_argument(
-                "machine", metavar="MACHINE", help="name, as `fleet status` shows it"
-            )
-            parser.set_defaults(place=_hold, find_ending=_find_holds)
-        case _:
-            parser.add_argument(
-                "guard",
-                choices=get_args(GuardName),
-                metavar="GUARD",
-                help="the guard to pass: " + ", ".join(get_args(GuardName)),
-            )
-            parser.add_argument(
-                "--pool", required=True, metavar="NAME", help="the pool whose machines may pass"
-            )
-            most = "maximum number of machines to pass"
-            option(parser, "--count", "N", most, kind=count(1, 10_000))
-            parser.set_defaults(place=_approve, find_ending=_find_approvals)
-    add_order(parser)
 
 
 _Ending = tuple[Collection[Order], str, Collection[str]]
@@ -220,3 +192,54 @@ def _check(what: str, name: str, known: Collection[str], said: str) -> None:
         hint = f"did you mean {meant}? " if meant else ""
         few = ", ".join(sorted(known)[:12]) or "none"
         raise FleetError(f"nothing was ordered: no {what} {name}; {hint}{said}: {few}")
+
+
+_ORDER = (
+    argument(
+        "--for",
+        dest="seconds",
+        type=duration,
+        metavar="TIME",
+        help="duration, for example 2h or 1d 12h, at most 30d",
+    ),
+    option("--reason", "TEXT", "reason for the log and for other operators", kind=reason),
+    flag("--end", "end it now; without --for and --reason"),
+)
+FREEZE_ARGUMENTS = (
+    FILE,
+    option("--pool", "NAME", "only this pool (default: every pool)"),
+    exclusive(
+        *(
+            argument(
+                f"--{what}",
+                action="store_const",
+                dest="stops",
+                const=(what,),
+                default=FROZEN,
+                help=f"only {what} (default: creates and deletes)",
+            )
+            for what in FROZEN
+        )
+    ),
+    defaults(place=_freeze, find_ending=_find_freezes),
+    *_ORDER,
+)
+HOLD_ARGUMENTS = (
+    FILE,
+    argument("machine", metavar="MACHINE", help="name, as `fleet status` shows it"),
+    defaults(place=_hold, find_ending=_find_holds),
+    *_ORDER,
+)
+APPROVE_ARGUMENTS = (
+    FILE,
+    argument(
+        "guard",
+        choices=get_args(GuardName),
+        metavar="GUARD",
+        help="the guard to pass: " + ", ".join(get_args(GuardName)),
+    ),
+    argument("--pool", required=True, metavar="NAME", help="the pool whose machines may pass"),
+    option("--count", "N", "maximum number of machines to pass", kind=count(1, 10_000)),
+    defaults(place=_approve, find_ending=_find_approvals),
+    *_ORDER,
+)

@@ -3,7 +3,7 @@
 import argparse
 
 from fleet.apply.plan import compare_with, load_base, observe_and_plan, reading_base
-from fleet.cli.arguments import Parser, add_base, add_file, add_world, flag, option
+from fleet.cli.arguments import BASE, FILE, WORLD, exclusive, flag, option
 from fleet.clock import utc_now
 from fleet.ports import Console
 from fleet.report.json import plan_to_lines, plan_to_terraform_report
@@ -13,26 +13,23 @@ from fleet.report.terminal import text_for, visible
 from fleet.state.files import LocalFiles
 from fleet.words import figures as words
 
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet plan`."""
-    add_file(parser)
-    add_world(parser)
-    form = parser.add_mutually_exclusive_group()
-    flag(form, "--json", "print the plan as JSON")
-    flag(form, "--markdown", "print the plan as Markdown")
-    add_base(parser)
+ARGUMENTS = (
+    FILE,
+    WORLD,
+    exclusive(
+        flag("--json", "print the plan as JSON"),
+        flag("--markdown", "print the plan as Markdown"),
+    ),
+    BASE,
     option(
-        parser,
         "--out",
         "FILE",
         "also save the plan to FILE for `fleet apply FILE`, without the comparison",
-    )
-    option(
-        parser, "--gitlab-terraform-report", "FILE", "also write a GitLab terraform report to FILE"
-    )
-    flag(parser, "--verbose", "also print the digests of the plan and its inputs, as with --out")
-    flag(parser, "--exit-code", "exit with 3 if changes are pending")
+    ),
+    option("--gitlab-terraform-report", "FILE", "also write a GitLab terraform report to FILE"),
+    flag("--verbose", "also print the digests of the plan and its inputs, as with --out"),
+    flag("--exit-code", "exit with 3 if changes are pending"),
+)
 
 
 beside = reading_base

@@ -4,7 +4,7 @@ import argparse
 
 from fleet.apply.config import load_config
 from fleet.apply.observe import read_price_list
-from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs
+from fleet.cli.arguments import JSON, action, actions
 from fleet.cli.output import show
 from fleet.clock import SystemClock, utc_now
 from fleet.clouds.cloud import AnyCloud
@@ -24,12 +24,9 @@ from fleet.report.prices import (
 from fleet.schema.model import Fleet, Provider
 from fleet.state.store import Store, store_of
 
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet prices`."""
-    actions = add_verbs(parser)
-    check = add_verb(actions, "check", "compare the prices of plans with those of providers")
-    add_json(check)
+ARGUMENTS = (
+    actions(action("check", "compare the prices of plans with those of providers", None, JSON)),
+)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from fleet.cli.arguments import moment_of, past_time
+from fleet.cli.arguments import argument, moment_of, past_time
 from fleet.clock import utc_now
 from fleet.errors import WrongUsage
 from fleet.model.facts import World
@@ -17,29 +17,29 @@ _MIN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_TIME = datetime(2200, 1, 1, tzinfo=UTC)
 
 
-def add_history(parser: argparse.ArgumentParser) -> None:
-    """Add the options that select recorded moments."""
-    parser.set_defaults(began=utc_now())
-    parser.add_argument(
+HISTORY = (
+    argument(
         "--history",
         dest="world",
         metavar="FILE",
         help="a history of `fleet observe --append` (default: the history in the store)",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--from",
         dest="since",
         type=past_time,
         metavar="TIME",
         help="start time, for example 14d or 2026-11-01 (default: first recorded moment)",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--to",
         dest="until",
         type=past_time,
         metavar="TIME",
         help="end time (default: last recorded moment)",
-    )
+    ),
+)
+"""The arguments that select recorded moments."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,9 @@ class RecordedMoments:
 
 
 def recorded(args: argparse.Namespace, fleet: Fleet) -> RecordedMoments:
-    """Return the recordings that the options of `add_history` select."""
+    """Return the recordings that the options of `HISTORY` select."""
+    now = utc_now()
     # Set an end, because a run that ends in the meantime adds a moment to the store.
-    until = moment_of(args.until, args.began) or (None if args.world else args.began)
-    since = moment_of(args.since, args.began)
+    until = moment_of(args.until, now) or (None if args.world else now)
+    since = moment_of(args.since, now)
     return RecordedMoments(fleet, args.file, args.world or "", since, until)

@@ -4,22 +4,21 @@ import argparse
 import json
 from typing import Any
 
-from fleet.cli.arguments import Parser, option
+from fleet.cli.arguments import argument, option
 from fleet.ports import Console
 from fleet.schema.jsonschema import Direction, json_schema, with_templates
 from fleet.state.files import LocalFiles
 
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet schema`."""
-    parser.add_argument(
+ARGUMENTS = (
+    argument(
         "document",
         nargs="?",
         default="fleet",
         choices=["fleet", "world", "plan", "findings", "simulation"],
         help="document to describe (default: fleet)",
-    )
-    option(parser, "--out", "FILE", "write to FILE instead of standard output")
+    ),
+    option("--out", "FILE", "write to FILE instead of standard output"),
+)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

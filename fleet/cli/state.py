@@ -3,10 +3,11 @@
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.observe import Sources
@@ -26,8 +27,8 @@ from fleet.apply.record import RunLog, journalled
 from fleet.apply.run import apply_shared_stacks
 from fleet.apply.state_file import export_state, import_state, unlock
 from fleet.apply.wire import lock_owner, wire
-from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
-from fleet.cli.machine import forget
+from fleet.cli.arguments import JSON, Run, action, actions, argument, flag, option
+from fleet.cli.machine import MACHINE, forget
 from fleet.clock import utc_now
 from fleet.errors import StoreMissing
 from fleet.model.facts import World
@@ -44,80 +45,46 @@ from fleet.words.figures import many
 from fleet.words.runs import LOST_WITH_STORE, describe_killed, describe_left, explain_lost_store
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet state`."""
-    actions = add_verbs(parser)
-    for name, help_text in (
-        ("init", "create the store (once per fleet)"),
-        ("show", "show location and contents of store and stacks"),
-        ("orphans", "list machines without a stack entry, and stack entries without a machine"),
-        ("rebuild", "rebuild lost state from the labels of machines"),
-        ("export", "write the store and the stacks to a file"),
-        ("import", "import a file of `fleet state export`"),
-        ("forget-machine", "remove a machine from its stack (same as `fleet machine forget`)"),
-        ("migrate", "upgrade a store from an older version of fleet"),
-        ("unlock", "remove the locks that dead runs left"),
-    ):
-        action = add_verb(actions, name, help_text, forget if name == "forget-machine" else None)
-        if name in ("show", "orphans", "rebuild"):
-            add_json(action)
-        if name in ("rebuild", "migrate"):
-            flag(action, "--apply", "apply the changes (default: only show them)")
-        if name == "forget-machine":
-            action.add_argument("machine", metavar="NAME", help="name, as `fleet status` shows it")
-        if name == "export":
-            action.add_argument("--out", metavar="FILE", required=True, help="file to write")
-        if name == "import":
-            action.add_argument("source", metavar="FILE", help="file to read")
-        if name == "unlock":
-            option(
-                action,
-                "--holder",
-                "WHO",
-                "also remove the locks of this holder; check first that it is dead",
-            )
-        if name == "init":
-            option(action, "--forget-stack", "STACK", "forget a stack that lost its state")
+class _Stored(NamedTuple):
+    """The context of an action: the configuration, and the store that the configuration names."""
+
+    args: argparse.Namespace
+    console: Console
+    config: Config
+    storage: Storage
+    store: Store
+
+    @property
+    def fleet(self) -> Fleet:
+        """Return the fleet of the configuration."""
+        return self.config.fleet
+
+    @property
+    def place(self) -> tuple[Fleet, Store, Storage]:
+        """Return the fleet, its store, and the location of its stacks."""
+        return self.fleet, self.store, self.storage
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
-    """Run an action on the fleet's state; return its exit code."""
-    config = load_config(args, console)
-    fleet = config.fleet
-    storage = find_storage(fleet, args.file)
-    store = Store(storage.store, fleet.fleet)
-    match args.action:
-        case "init":
-            code = _init(fleet, store, storage, args, console)
-        case "show":
-            code = _show(store, storage, args, console)
-        case "export":
-            code = export_state(fleet, store, storage, args.out, console)
-        case "import":
-            code = import_state(fleet, store, storage, args.source, console)
-        case "orphans":
-            code = orphans(config, args, console)
-        case "rebuild":
-            code = rebuild(config, args, store, console)
-        case "migrate":
-            code = _migrate(store, args, console)
-        case _:
-            code = unlock(fleet, store, storage, args.holder, console)
-    return code
+def _with_store(act: Callable[[_Stored], int]) -> Run:
+    """Return a command that loads the configuration, and then acts on the fleet's state."""
+
+    def run(args: argparse.Namespace, console: Console) -> int:
+        config = load_config(args, console)
+        storage = find_storage(config.fleet, args.file)
+        return act(
+            _Stored(args, console, config, storage, Store(storage.store, config.fleet.fleet))
+        )
+
+    return run
 
 
-def _init(
-    fleet: Fleet,
-    store: Store,
-    storage: Storage,
-    args: argparse.Namespace,
-    console: Console,
-) -> int:
+def _init(stored: _Stored) -> int:
+    args, console, store, fleet = stored.args, stored.console, stored.store, stored.fleet
     try:
         with store.begin():
             lost, is_listed = "", False
     except StoreMissing:
-        lost, is_listed = find_predecessor(fleet, args.file, storage)
+        lost, is_listed = find_predecessor(fleet, args.file, stored.storage)
     now = utc_now()
     made = store.init(now)
     console.out(f"store {store.address} {'created' if made else 'already exists'}")
@@ -135,21 +102,22 @@ def _init(
     return 0
 
 
-def _show(store: Store, storage: Storage, args: argparse.Namespace, console: Console) -> int:
+def _show(stored: _Stored) -> int:
+    store, console, backend = stored.store, stored.console, stored.storage.backend
     stacks = [record.model_dump() for record in store.stacks()]
     runs = store.last_runs(5)
     holder, killed = store.lock_holder(), store.killed_holder()
-    if args.json:
+    if stored.args.json:
         shown = {
             "store": store.address,
-            "backend": storage.backend,
+            "backend": backend,
             "lock": holder,
             "stacks": stacks,
             "runs": [run_to_value(run) for run in runs],
         }
         console.out(json.dumps(shown, indent=2, sort_keys=True))
         return 0
-    lines = [f"store    {store.address}", f"backend  {storage.backend}"]
+    lines = [f"store    {store.address}", f"backend  {backend}"]
     holding = f"{holder[0]} since {holder[1]}" if holder else "free"
     lines.append(f"lock     {describe_killed(*killed) if killed else holding}")
     lines += [f"stack    {s['name']} ({s['engine']}, serial {s['serial']})" for s in stacks]
@@ -160,14 +128,15 @@ def _show(store: Store, storage: Storage, args: argparse.Namespace, console: Con
     return 0
 
 
-def _migrate(store: Store, args: argparse.Namespace, console: Console) -> int:
+def _migrate(stored: _Stored) -> int:
     """Print the pending change of the store's schema; with --apply, execute it under the lock."""
+    store, applies = stored.store, stored.args.apply
     change = store.migration()
-    if change and args.apply:
+    if change and applies:
         with store.lock(lock_owner(), utc_now()):
             store.migrate()
-    done = "done" if args.apply else "nothing was changed; to apply: fleet state migrate --apply"
-    console.out(f"{change}\n{done}" if change else "the store is of this version")
+    done = "done" if applies else "nothing was changed; to apply: fleet state migrate --apply"
+    stored.console.out(f"{change}\n{done}" if change else "the store is of this version")
     return 0
 
 
@@ -177,11 +146,12 @@ _SAID = {
 }
 
 
-def orphans(config: Config, args: argparse.Namespace, console: Console) -> int:
+def _orphans(stored: _Stored) -> int:
     """List machines known to only a stack or only a provider; return 1 if any, or if unknown."""
-    world = observe_with_progress(config, wire(config.fleet, args.file), console)
+    config, console = stored.config, stored.console
+    world = observe_with_progress(config, wire(config.fleet, stored.args.file), console)
     found = find_orphans(config.fleet, world, plan_for(config, world))
-    if args.json:
+    if stored.args.json:
         console.out(json.dumps(found.model_dump(mode="json"), indent=2, sort_keys=True))
     else:
         lines = [_orphan_to_text(orphan) for orphan in found.orphans]
@@ -198,13 +168,13 @@ def _orphan_to_text(orphan: Orphan) -> str:
     return f"{orphan.name} ({where}): {_SAID[orphan.kind]}{more}"
 
 
-def rebuild(config: Config, args: argparse.Namespace, store: Store, console: Console) -> int:
+def _rebuild(stored: _Stored) -> int:
     """Rebuild lost parts of the store and stacks from machine labels, or show the steps."""
-    fleet = config.fleet
+    args, console, store, fleet = stored.args, stored.console, stored.store, stored.fleet
     sources = wire(fleet, args.file)
     if not args.apply:
         with _copy_store(store, fleet) as copy:
-            lost, world = _look(config, replace(sources, store=copy), console)
+            lost, world = _look(stored.config, replace(sources, store=copy), console)
         found = find_rebuild(fleet, world)
         console.out(_render_rebuild(fleet, world, found, lost, as_json=args.json))
         if not args.json:
@@ -217,7 +187,7 @@ def rebuild(config: Config, args: argparse.Namespace, store: Store, console: Con
         store.number_tickets_after(highest_id_of_lost(started))
         store.begin_run(started=started)
         edges = journalled(sources, lambda step: store.record_step(started=started, step=step))
-        lost, world = _look(config, sources, console)
+        lost, world = _look(stored.config, sources, console)
         # Find shared resources by their labels, too; their stack must exist first.
         world, troubles = apply_shared_stacks(fleet, world, edges, console.note)
         found = find_rebuild(fleet, world)
@@ -275,3 +245,64 @@ def _render_rebuild(
             "creation"
         )
     return "\n".join(lines or ["nothing to rebuild: every machine is in its stack"])
+
+
+_APPLY = flag("--apply", "apply the changes (default: only show them)")
+ARGUMENTS = (
+    actions(
+        action(
+            "init",
+            "create the store (once per fleet)",
+            _with_store(_init),
+            option("--forget-stack", "STACK", "forget a stack that lost its state"),
+        ),
+        action("show", "show location and contents of store and stacks", _with_store(_show), JSON),
+        action(
+            "orphans",
+            "list machines without a stack entry, and stack entries without a machine",
+            _with_store(_orphans),
+            JSON,
+        ),
+        action(
+            "rebuild",
+            "rebuild lost state from the labels of machines",
+            _with_store(_rebuild),
+            JSON,
+            _APPLY,
+        ),
+        action(
+            "export",
+            "write the store and the stacks to a file",
+            _with_store(lambda s: export_state(*s.place, s.args.out, s.console)),
+            argument("--out", metavar="FILE", required=True, help="file to write"),
+        ),
+        action(
+            "import",
+            "import a file of `fleet state export`",
+            _with_store(lambda s: import_state(*s.place, s.args.source, s.console)),
+            argument("source", metavar="FILE", help="file to read"),
+        ),
+        action(
+            "forget-machine",
+            "remove a machine from its stack (same as `fleet machine forget`)",
+            forget,
+            MACHINE,
+        ),
+        action(
+            "migrate",
+            "upgrade a store from an older version of fleet",
+            _with_store(_migrate),
+            _APPLY,
+        ),
+        action(
+            "unlock",
+            "remove the locks that dead runs left",
+            _with_store(lambda s: unlock(*s.place, s.args.holder, s.console)),
+            option(
+                "--holder",
+                "WHO",
+                "also remove the locks of this holder; check first that it is dead",
+            ),
+        ),
+    ),
+)

@@ -8,7 +8,7 @@ from fleet.apply.metrics import metrics_of
 from fleet.apply.observe import ended_runs
 from fleet.apply.plan import note_clock, observe_and_plan
 from fleet.apply.satellites import connected
-from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag, option
+from fleet.cli.arguments import FILE, JSON, WORLD, flag, option
 from fleet.clock import utc_now
 from fleet.errors import StoreFailed, StoreMissing, WrongUsage
 from fleet.explain.case import Case
@@ -22,24 +22,21 @@ from fleet.state.files import LocalFiles
 from fleet.state.store import store_of
 from fleet.words.runs import describe_heartbeat, describe_killed
 
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet status`."""
-    add_file(parser)
-    add_world(parser)
-    add_json(parser)
-    option(parser, "--site", "DIR", "write static status pages to DIR")
+ARGUMENTS = (
+    FILE,
+    WORLD,
+    JSON,
+    option("--site", "DIR", "write static status pages to DIR"),
     option(
-        parser,
         "--metrics",
         "FILE",
         "write metrics to FILE, for node_exporter's textfile collector",
-    )
+    ),
     flag(
-        parser,
         "--heartbeat",
         "check that `fleet apply` still runs, for monitoring; exit 1 if not",
-    )
+    ),
+)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -5,7 +5,7 @@ import argparse
 from fleet.apply.config import Config, load_config, with_places
 from fleet.apply.plan import load_world, note_clock, observe_and_plan
 from fleet.apply.wire import read_members, read_rules
-from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world, option, repeated
+from fleet.cli.arguments import JSON, WORLD, action, actions, argument, option, repeated
 from fleet.cli.output import show
 from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
@@ -24,32 +24,6 @@ from fleet.ports import Console
 from fleet.report.answers import tag_list_to_lines, tags_blocks
 from fleet.tagrules.derive import NOTHING, context_of
 from fleet.words import figures as words
-
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet tags`."""
-    actions = add_verbs(parser)
-    action = add_verb(actions, "explain", "show the origin of each tag of a request", _explain)
-    action.add_argument(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        help="OWNER/PROJECT/CHROOT/PACKAGE, or SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of Debusine",
-    )
-    option(action, "--request", "ID", "id of a waiting request, instead of NAME")
-    repeated(action, "--tag", "TAG", "assume that the user requested this tag; may be repeated")
-    option(action, "--user", "NAME", "assume that this user made the request")
-    repeated(action, "--group", "NAME", "assume that the user is in this group; may be repeated")
-    option(
-        action,
-        "--task",
-        "TASK",
-        "assume this task (default: the one that builds packages, sbuild at Debusine)",
-    )
-    add_world(action)
-    add_json(action)
-    known = "list all tags and their enforcement: scheduler, capacity or none"
-    add_json(add_verb(actions, "list", known, _list))
 
 
 def _explain(args: argparse.Namespace, console: Console) -> int:
@@ -124,3 +98,38 @@ def _explain_new(args: argparse.Namespace, console: Console) -> tuple[Config, Ta
     asking = judge_of(fleet, world).ask_of(request, NOTHING)
     subject = Subject(args.name, request, queues_of(fleet, request))
     return config, explain_tags(fleet, world, subject, asking)
+
+
+ARGUMENTS = (
+    actions(
+        action(
+            "explain",
+            "show the origin of each tag of a request",
+            _explain,
+            argument(
+                "name",
+                nargs="?",
+                metavar="NAME",
+                help="OWNER/PROJECT/CHROOT/PACKAGE, or SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of "
+                "Debusine",
+            ),
+            option("--request", "ID", "id of a waiting request, instead of NAME"),
+            repeated("--tag", "TAG", "assume that the user requested this tag; may be repeated"),
+            option("--user", "NAME", "assume that this user made the request"),
+            repeated("--group", "NAME", "assume that the user is in this group; may be repeated"),
+            option(
+                "--task",
+                "TASK",
+                "assume this task (default: the one that builds packages, sbuild at Debusine)",
+            ),
+            WORLD,
+            JSON,
+        ),
+        action(
+            "list",
+            "list all tags and their enforcement: scheduler, capacity or none",
+            _list,
+            JSON,
+        ),
+    ),
+)

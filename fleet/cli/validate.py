@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from fleet.apply.config import check_file
-from fleet.cli.arguments import Parser, add_file, add_world, flag, option
+from fleet.cli.arguments import FILE, WORLD, exclusive, flag, option
 from fleet.clock import utc_now
 from fleet.schema.findings import Finding, has_errors, in_order, nearest
 from fleet.schema.model import Fleet, WorldQueue
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
     from fleet.tagrules.names import RecordedNames
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet validate`."""
-    add_file(parser)
-    add_world(parser)
-    what = parser.add_mutually_exclusive_group()
-    flag(what, "--json", "print findings as JSON")
-    flag(what, "--resolved", "print fleet.yaml with templates and includes resolved")
-    option(
-        parser, "--gitlab-code-quality", "FILE", "also write a GitLab code quality report to FILE"
-    )
+ARGUMENTS = (
+    FILE,
+    WORLD,
+    exclusive(
+        flag("--json", "print findings as JSON"),
+        flag("--resolved", "print fleet.yaml with templates and includes resolved"),
+    ),
+    option("--gitlab-code-quality", "FILE", "also write a GitLab code quality report to FILE"),
+)
 
 
 def run(args: argparse.Namespace, console: "Console") -> int:

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
@@ -21,15 +21,7 @@ from fleet.apply.record import order_entry
 from fleet.apply.saved_plan import LIMIT_BYTES, read_plan
 from fleet.apply.timer import Signals
 from fleet.apply.wire import lock_owner, wire
-from fleet.cli.arguments import (
-    Parser,
-    add_json,
-    add_verb,
-    add_verbs,
-    flag,
-    option,
-    repeated,
-)
+from fleet.cli.arguments import JSON, Argument, action, actions, argument, flag, option, repeated
 from fleet.cli.output import show
 from fleet.clock import SystemClock, utc_now
 from fleet.errors import (
@@ -204,46 +196,30 @@ _OPTIONS = (
 """Verbs, name, metavar and help of each option. Dots in the metavar: it may be repeated."""
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet image`."""
-    actions = add_verbs(parser)
-    verbs = {
-        name: add_verb(actions, name, help_text, run)
-        for name, run, help_text in (
-            ("list", _list, "list images and their versions: state, age, where"),
-            ("show", _show, "show the versions of an image in full"),
-            ("build", _build, "build a new version of an image"),
-            ("test", _test, "check a built image, run its jobs, and boot it with --boot"),
-            ("publish", _publish, "upload a version to providers and stores"),
-            ("promote", _promote, "make a tested version the current one, or the candidate"),
-            (
-                *("rollback", _rollback),
-                "undo the latest promotion: the candidate's, else the current version's",
-            ),
-            ("prune", _prune, "delete versions that no machine, pool, plan or approval uses"),
-            ("due", _due, "list the images that need a build, and why"),
+def _arguments_of(verb: str) -> Iterator[Argument]:
+    """Yield the arguments of an action on images."""
+    for verbs, name, metavar, help_text in _OPTIONS:
+        if verb not in verbs.split():
+            continue
+        if name in ("image", "version"):
+            number = "?" if metavar else None
+            yield argument(name, nargs=number, metavar=metavar or "NAME", help=help_text)
+        elif metavar.endswith("..."):
+            yield repeated(name, metavar.removesuffix("..."), help_text)
+        elif metavar:
+            kind = _share if name == "--candidate" else str
+            default = "10m" if name == "--limit" else None
+            yield option(name, metavar, help_text, kind=kind, default=default)
+        else:
+            yield flag(name, help_text)
+    if verb == "test":
+        yield argument(
+            "--accelerator",
+            choices=["auto", "kvm", "tcg"],
+            default="auto",
+            help="with --boot: kvm, tcg (works without KVM), or auto (kvm if available)",
         )
-    }
-    for names, name, metavar, help_text in _OPTIONS:
-        for each in map(verbs.__getitem__, names.split()):
-            if name in ("image", "version"):
-                number = "?" if metavar else None
-                each.add_argument(name, nargs=number, metavar=metavar or "NAME", help=help_text)
-            elif metavar.endswith("..."):
-                repeated(each, name, metavar.removesuffix("..."), help_text)
-            elif metavar:
-                option(each, name, metavar, help_text, kind=_KINDS.get(name, str))
-            else:
-                flag(each, name, help_text)
-    verbs["test"].set_defaults(limit="10m")
-    verbs["test"].add_argument(
-        "--accelerator",
-        choices=["auto", "kvm", "tcg"],
-        default="auto",
-        help="with --boot: kvm, tcg (works without KVM), or auto (kvm if available)",
-    )
-    for each in verbs.values():
-        add_json(each)
+    yield JSON
 
 
 def _share(text: str) -> int:
@@ -251,10 +227,6 @@ def _share(text: str) -> int:
     if not (number.isdecimal() and 1 <= int(number) <= _ALL):
         raise argparse.ArgumentTypeError(f"expected a share from 1% to 100%, not {text}")
     return int(number)
-
-
-_KINDS: dict[str, Callable[[str], object]] = {"--candidate": _share}
-"""Option to the function that parses its value."""
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
@@ -737,3 +709,26 @@ def _news(
         except (FileUnreadable, SourceUnreachable) as error:
             news[name] = Unknown(unknown=f"whether its packages are up to date: {error}")
     return news
+
+
+ARGUMENTS = (
+    actions(
+        *(
+            action(name, help_text, run, *_arguments_of(name))
+            for name, run, help_text in (
+                ("list", _list, "list images and their versions: state, age, where"),
+                ("show", _show, "show the versions of an image in full"),
+                ("build", _build, "build a new version of an image"),
+                ("test", _test, "check a built image, run its jobs, and boot it with --boot"),
+                ("publish", _publish, "upload a version to providers and stores"),
+                ("promote", _promote, "make a tested version the current one, or the candidate"),
+                (
+                    *("rollback", _rollback),
+                    "undo the latest promotion: the candidate's, else the current version's",
+                ),
+                ("prune", _prune, "delete versions that no machine, pool, plan or approval uses"),
+                ("due", _due, "list the images that need a build, and why"),
+            )
+        )
+    ),
+)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fleet.apply.config import check_file
-from fleet.cli.arguments import Parser, add_verb, add_world, option
+from fleet.cli.arguments import WORLD, action, actions, argument, option
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, FleetError, WrongUsage
 from fleet.migrate.from_copr import import_copr
@@ -26,44 +26,55 @@ from fleet.state.history import RecordedFiles
 from fleet.state.secrets import HostSecrets
 from fleet.tagrules.names import recorded_names
 
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet import`."""
-    sources = parser.add_subparsers(dest="source", metavar="SYSTEM", required=True)
-    for name, what, help_text in (
-        ("resalloc", "POOLS.YAML", "read the pools of a Resalloc server"),
-        ("copr", "CONF", "read the allow-list in the configuration of Copr's frontend"),
-        ("debusine", "POOLS.YAML", "read the worker pools of a Debusine server"),
-    ):
-        source = add_verb(sources, name, help_text, config=False)
-        live = name == "debusine"
-        source.add_argument("path", nargs="?" if live else None, metavar=what, help="file to read")
-        option(
-            source,
-            "--fleet",
-            "NAME",
-            "name of the fleet (default: imported)",
-            default="imported",
-        )
-        option(source, "--out", "FILE", "write fleet.yaml to FILE instead of standard output")
-        option(source, "--json", "FILE", "also write all changes of meaning as JSON to FILE")
-        if name == "copr":
-            add_world(source)
-        if name == "debusine":
+_COMMON = (
+    option("--fleet", "NAME", "name of the fleet (default: imported)", default="imported"),
+    option("--out", "FILE", "write fleet.yaml to FILE instead of standard output"),
+    option("--json", "FILE", "also write all changes of meaning as JSON to FILE"),
+)
+ARGUMENTS = (
+    actions(
+        action(
+            "resalloc",
+            "read the pools of a Resalloc server",
+            None,
+            argument("path", metavar="POOLS.YAML", help="file to read"),
+            *_COMMON,
+            has_config=False,
+        ),
+        action(
+            "copr",
+            "read the allow-list in the configuration of Copr's frontend",
+            None,
+            argument("path", metavar="CONF", help="file to read"),
+            *_COMMON,
+            WORLD,
+            has_config=False,
+        ),
+        action(
+            "debusine",
+            "read the worker pools of a Debusine server",
+            None,
+            argument("path", nargs="?", metavar="POOLS.YAML", help="file to read"),
+            *_COMMON,
             option(
-                source,
                 "--dsn-env",
                 "VARIABLE",
                 "read the database of the server; VARIABLE is the environment variable with the "
                 "DSN of a read-only PostgreSQL role",
-            )
-            source.add_argument(
+            ),
+            argument(
                 "--admin",
                 nargs=argparse.REMAINDER,
                 metavar="COMMAND",
                 help="run debusine-admin by this command, the rest of the line, for example "
                 "--admin ssh HOST debusine-admin",
-            )
+            ),
+            has_config=False,
+        ),
+        dest="source",
+        metavar="SYSTEM",
+    ),
+)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

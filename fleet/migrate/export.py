@@ -14,7 +14,7 @@ from typing import Any
 from fleet.apply.config import check_file
 from fleet.apply.record import RunLog
 from fleet.apply.wire import lock_owner
-from fleet.cli.arguments import Parser, add_verb, flag, option, repeated
+from fleet.cli.arguments import action, actions, exclusive, flag, option, repeated
 from fleet.clock import utc_now
 from fleet.errors import ConfigInvalid, FileUnreadable, PlanRefused, SourceUnreachable, WrongUsage
 from fleet.migrate.from_copr import find_list, read_list
@@ -214,31 +214,42 @@ def _discrepancy(delivery: Delivery, counted: Counts) -> str:
     return f"{changed} entries, of which fleet wrote {own}"
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet export`."""
-    targets = parser.add_subparsers(dest="target", metavar="QUEUE", required=True)
-    debusine = add_verb(targets, "debusine", "write Debusine task-configuration entries")
-    repeated(
-        debusine,
-        "--task",
-        "NAME",
-        "Debusine task that `powerful` applies to (default: sbuild); may be repeated",
-    )
-    copr = add_verb(targets, "copr", "write the option EXTRA_BUILDCHROOT_TAGS of Copr's frontend")
-    how = debusine.add_mutually_exclusive_group()
-    flag(how, "--diff", "show the differences from the servers; exit 3 if there are any")
-    flag(how, "--apply", "write the entries to the servers (queues.NAME.rules)")
-    option(
-        debusine,
-        "--delete-up-to",
-        "N",
-        "with --apply: maximum number of deletions per collection (default: 0)",
-        default=0,
-        kind=int,
-    )
-    option(copr, "--patch", "FILE", "write a unified diff for FILE, Copr's configuration")
-    for target in (debusine, copr):
-        option(target, "--out", "FILE", "write to FILE instead of standard output")
+_OUT = option("--out", "FILE", "write to FILE instead of standard output")
+ARGUMENTS = (
+    actions(
+        action(
+            "debusine",
+            "write Debusine task-configuration entries",
+            None,
+            repeated(
+                "--task",
+                "NAME",
+                "Debusine task that `powerful` applies to (default: sbuild); may be repeated",
+            ),
+            exclusive(
+                flag("--diff", "show the differences from the servers; exit 3 if there are any"),
+                flag("--apply", "write the entries to the servers (queues.NAME.rules)"),
+            ),
+            option(
+                "--delete-up-to",
+                "N",
+                "with --apply: maximum number of deletions per collection (default: 0)",
+                default=0,
+                kind=int,
+            ),
+            _OUT,
+        ),
+        action(
+            "copr",
+            "write the option EXTRA_BUILDCHROOT_TAGS of Copr's frontend",
+            None,
+            option("--patch", "FILE", "write a unified diff for FILE, Copr's configuration"),
+            _OUT,
+        ),
+        dest="target",
+        metavar="QUEUE",
+    ),
+)
 
 
 _LIMIT_BYTES = 10 * 1000 * 1000

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fleet.apply.config import load_config
-from fleet.cli.arguments import Parser, flag, option
+from fleet.cli.arguments import argument, flag, option
 from fleet.cli.doctor import find_missing
 from fleet.clock import utc_now
 from fleet.errors import AlreadyThere, FleetError, WrongUsage
@@ -119,38 +119,39 @@ _KINDS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
 }
 
 
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet init`."""
-    for name, (question, choices, default) in _KINDS.items():
-        listed = ", ".join(f"`{each}` ({what})" for each, what in choices.items())
-        parser.add_argument(
+ARGUMENTS = (
+    *(
+        argument(
             f"--{name}",
             choices=tuple(choices),
-            help=f"{question} {listed}; default: {default}, or asked at a terminal",
+            help=f"{question} {', '.join(f'`{each}` ({what})' for each, what in choices.items())}"
+            f"; default: {default}, or asked at a terminal",
         )
-    option(parser, "--fleet", "NAME", "name of the fleet (default: builds)", default="builds")
+        for name, (question, choices, default) in _KINDS.items()
+    ),
+    option("--fleet", "NAME", "name of the fleet (default: builds)", default="builds"),
     option(
-        parser,
         "--url",
         "URL",
         f"address of the Debusine or Copr server (default: {URLS['debusine']})",
-    )
-    option(parser, "--scope", "SCOPE", "scope at the Debusine server (default: debian)")
-    flag(parser, "--yes", "use the defaults without asking")
-    listed = ", ".join(f"`{name}` ({page})" for name, page in EXAMPLES.items())
-    parser.add_argument(
+    ),
+    option("--scope", "SCOPE", "scope at the Debusine server (default: debian)"),
+    flag("--yes", "use the defaults without asking"),
+    argument(
         "--example",
         choices=tuple(EXAMPLES),
         metavar="NAME",
-        help=f"write only the files that a page of the documentation uses: {listed}",
-    )
-    parser.add_argument(
+        help="write only the files that a page of the documentation uses: "
+        + ", ".join(f"`{name}` ({page})" for name, page in EXAMPLES.items()),
+    ),
+    argument(
         "--from",
         dest="source",
         nargs=2,
         metavar=("SYSTEM", "FILE"),
         help="convert a file of resalloc, copr or debusine, as `fleet import` does",
-    )
+    ),
+)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

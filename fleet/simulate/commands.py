@@ -5,9 +5,9 @@ import re
 
 from fleet.apply.config import load_config
 from fleet.apply.plan import load_base, reading_base
-from fleet.cli.arguments import Parser, add_file, flag, option
+from fleet.cli.arguments import FILE, argument, exclusive, flag, option
 from fleet.cli.output import show
-from fleet.cli.recorded import add_history, recorded
+from fleet.cli.recorded import HISTORY, recorded
 from fleet.errors import FileUnreadable
 from fleet.model.facts import Unknown
 from fleet.ports import Console
@@ -17,42 +17,6 @@ from fleet.simulate.replay import SimulationInputs, read_events, simulate
 from fleet.simulate.report import simulation_blocks
 from fleet.state.files import LocalFiles
 from fleet.state.history import find_torn_end
-
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet simulate`."""
-    add_file(parser)
-    add_history(parser)
-    parser.add_argument(
-        "--against",
-        dest="base",
-        metavar="REF",
-        help="the configuration before the change: a git revision of fleet.yaml, for example "
-        "origin/main, or a file",
-    )
-    parser.add_argument(
-        "--set",
-        dest="changes",
-        metavar="KEY=VALUE",
-        type=_change,
-        action="append",
-        default=[],
-        help="change a key, for example pools.builders.retire.idle_after=1h; may be repeated. "
-        "Without --against, compare with the unchanged fleet.yaml",
-    )
-    option(
-        parser,
-        "--seed",
-        "N",
-        "seed of the random spot interruptions (default: 0)",
-        default=0,
-        kind=int,
-    )
-    option(parser, "--html", "FILE", "also write an HTML page with plots to FILE")
-    form = parser.add_mutually_exclusive_group()
-    flag(form, "--json", "print JSON")
-    flag(form, "--markdown", "print Markdown")
-
 
 beside = reading_base
 
@@ -96,3 +60,35 @@ def _change(text: str) -> str:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, as cadence=5m")
     return f"{found[1]}: {found[2]}"
+
+
+ARGUMENTS = (
+    FILE,
+    *HISTORY,
+    argument(
+        "--against",
+        dest="base",
+        metavar="REF",
+        help="the configuration before the change: a git revision of fleet.yaml, for example "
+        "origin/main, or a file",
+    ),
+    argument(
+        "--set",
+        dest="changes",
+        metavar="KEY=VALUE",
+        type=_change,
+        action="append",
+        default=[],
+        help="change a key, for example pools.builders.retire.idle_after=1h; may be repeated. "
+        "Without --against, compare with the unchanged fleet.yaml",
+    ),
+    option(
+        "--seed",
+        "N",
+        "seed of the random spot interruptions (default: 0)",
+        default=0,
+        kind=int,
+    ),
+    option("--html", "FILE", "also write an HTML page with plots to FILE"),
+    exclusive(flag("--json", "print JSON"), flag("--markdown", "print Markdown")),
+)

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from fleet.apply.config import load_config
 from fleet.apply.satellites import connected
 from fleet.apply.saved_plan import with_unknown_amounts
-from fleet.cli.arguments import Parser, add_file, add_json, flag, option
+from fleet.cli.arguments import FILE, JSON, argument, exclusive, flag, option
 from fleet.cli.output import show
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, PlanRefused, SecretMissing, WrongUsage
@@ -115,74 +115,6 @@ _CUT_NOTICE = (
     "_Cut here: it may not be longer. The whole report is an artifact of the job `plan` in the "
     "merge request's pipeline._"
 )
-
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet report`."""
-    parser.add_argument(
-        "plan",
-        nargs="?",
-        metavar="FILE",
-        help="output of `fleet plan --json --base FILE`; printed as Markdown without "
-        "--merge-request",
-    )
-    what = parser.add_mutually_exclusive_group()
-    option(
-        what,
-        "--merge-request",
-        "IID",
-        f"create or update the comment on this merge request; needs {_TOKEN}",
-        kind=_number,
-    )
-    flag(
-        what,
-        "--open-merge-requests",
-        f"print the numbers of the open merge requests; needs {_TOKEN}",
-    )
-    option(
-        what,
-        "--month",
-        "YYYY-MM",
-        "report the costs, payers and reached limits of this month from the store, without FILE",
-        kind=month,
-    )
-    option(
-        parser,
-        "--simulation",
-        "JSON",
-        "add the output of `fleet simulate --json --against REF`; without FILE, print only this "
-        "part",
-    )
-    add_file(parser)
-    parser.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="text",
-        help="format of --month; html is one page with plots (default: text)",
-    )
-    add_json(parser)
-    option(
-        parser,
-        "--most",
-        "N",
-        f"maximum number of characters (default: {MOST_CHARACTERS}, GitLab's limit)",
-        default=MOST_CHARACTERS,
-        kind=_characters,
-    )
-    option(
-        parser,
-        "--gitlab",
-        "URL",
-        "URL of GitLab's API (default: CI_API_V4_URL)",
-        default=os.environ.get("CI_API_V4_URL"),
-    )
-    option(
-        parser,
-        "--project",
-        "ID",
-        "id or path of the project (default: CI_PROJECT_ID)",
-        default=os.environ.get("CI_PROJECT_ID"),
-    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -295,6 +227,61 @@ def _gitlab(args: argparse.Namespace) -> Gitlab:
             f"{_TOKEN} is not set: a project access token with the scope `api` and the role "
             "Reporter, as a variable that is Protected"
         )
-    if not args.gitlab or not args.project:
+    api = args.gitlab or os.environ.get("CI_API_V4_URL")
+    project = args.project or os.environ.get("CI_PROJECT_ID")
+    if not api or not project:
         raise WrongUsage("outside of GitLab's jobs name --gitlab URL and --project ID")
-    return Gitlab(args.gitlab, args.project, token)
+    return Gitlab(api, project, token)
+
+
+ARGUMENTS = (
+    argument(
+        "plan",
+        nargs="?",
+        metavar="FILE",
+        help="output of `fleet plan --json --base FILE`; printed as Markdown without "
+        "--merge-request",
+    ),
+    exclusive(
+        option(
+            "--merge-request",
+            "IID",
+            f"create or update the comment on this merge request; needs {_TOKEN}",
+            kind=_number,
+        ),
+        flag(
+            "--open-merge-requests",
+            f"print the numbers of the open merge requests; needs {_TOKEN}",
+        ),
+        option(
+            "--month",
+            "YYYY-MM",
+            "report the costs, payers and reached limits of this month from the store, without "
+            "FILE",
+            kind=month,
+        ),
+    ),
+    option(
+        "--simulation",
+        "JSON",
+        "add the output of `fleet simulate --json --against REF`; without FILE, print only this "
+        "part",
+    ),
+    FILE,
+    argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="format of --month; html is one page with plots (default: text)",
+    ),
+    JSON,
+    option(
+        "--most",
+        "N",
+        f"maximum number of characters (default: {MOST_CHARACTERS}, GitLab's limit)",
+        default=MOST_CHARACTERS,
+        kind=_characters,
+    ),
+    option("--gitlab", "URL", "URL of GitLab's API (default: CI_API_V4_URL)"),
+    option("--project", "ID", "id or path of the project (default: CI_PROJECT_ID)"),
+)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from fleet.apply.config import Config, load_config, read_seconds
 from fleet.apply.timer import Signals
 from fleet.apply.wire import read_members
-from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
+from fleet.cli.arguments import JSON, action, actions, argument, flag, option
 from fleet.clock import SystemClock
 from fleet.errors import TicketRefused, WrongUsage
 from fleet.model.tickets import Ticket, TicketState, close, expire, hear
@@ -30,105 +30,107 @@ from fleet.tickets.report import (
 )
 from fleet.tickets.store import DatabaseTickets
 
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet ticket`."""
-    actions = add_verbs(parser)
-    _open_arguments(add_verb(actions, "open", "open a ticket and print its id"))
-    for name, help_text in (
-        ("check", "print the machine of a ready ticket; exit 1 if it is not ready"),
-        ("wait", "wait until a ticket is ready, and print its machine"),
-        ("show", "show a ticket: state, tags, rules, reason to wait"),
-        ("close", "close a ticket and release its machine"),
-    ):
-        action = add_verb(actions, name, help_text)
-        action.add_argument(
-            "ticket", metavar="ID", help="id of the ticket, as `fleet ticket open` printed it"
-        )
-        _common(action)
-        if name == "show":
-            add_json(action)
-        else:
-            _ticket_server(action)
-        if name == "close":
-            flag(
-                action,
-                "--built",
-                "the build of `open --build` succeeded: use its duration to estimate later "
-                "builds of the package",
-            )
-        if name == "wait":
-            action.add_argument(
-                "--for",
-                dest="most",
-                metavar="DURATION",
-                help="maximum time to wait, for example 30m (default: no limit)",
-            )
-    listing = add_verb(actions, "list", "list the open tickets")
-    _queue(listing)
-    add_json(listing)
-
-
-def _open_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "--tag",
-        action="append",
-        default=[],
-        required=True,
-        metavar="TAG",
-        help="tag that the machine must provide; may be repeated",
-    )
+_QUEUE = option("--queue", "NAME", "queue of kind tickets; required if fleet.yaml has several")
+_USER = option("--user", "NAME", "requester (default: the current user)")
+_SERVER = (
     option(
-        parser,
-        "--sandbox",
-        "NAME",
-        "permit reuse of the machine by later tickets of this sandbox only",
-        default="",
-    )
-    option(parser, "--owner", "NAME", "owner, for fair shares and limits (default: --user)")
-    option(
-        parser,
-        "--build",
-        "NAME",
-        "build, OWNER/PROJECT/CHROOT/PACKAGE, for the rules of `powerful` and `derive`",
-    )
-    option(parser, "--team", "NAME", "team whose budget pays", default="")
-    option(parser, "--priority", "N", "higher is served first (default: 0)", default=0, kind=int)
-    flag(parser, "--background", "lower --priority by one")
-    option(
-        parser,
-        "--lease",
-        "DURATION",
-        "expire the ticket if no client checks it for this time",
-    )
-    _common(parser)
-    _ticket_server(parser)
-
-
-def _ticket_server(parser: Parser) -> None:
-    option(
-        parser,
         "--server",
         "URL",
         "use the `fleet serve` at this address, for example https://HOST:49100, instead of "
         "fleet.yaml; sends only tags and sandbox",
-    )
+    ),
     option(
-        parser,
         "--netrc",
         "FILE",
         "with --server: file with the token, as `machine HOST login NAME password TOKEN`, "
         "mode 0600 (default: ~/.netrc)",
-    )
-
-
-def _common(parser: Parser) -> None:
-    option(parser, "--user", "NAME", "requester (default: the current user)")
-    _queue(parser)
-
-
-def _queue(parser: Parser) -> None:
-    option(parser, "--queue", "NAME", "queue of kind tickets; required if fleet.yaml has several")
+    ),
+)
+_OWN_TICKET = (
+    argument("ticket", metavar="ID", help="id of the ticket, as `fleet ticket open` printed it"),
+    _USER,
+    _QUEUE,
+)
+ARGUMENTS = (
+    actions(
+        action(
+            "open",
+            "open a ticket and print its id",
+            None,
+            argument(
+                "--tag",
+                action="append",
+                default=[],
+                required=True,
+                metavar="TAG",
+                help="tag that the machine must provide; may be repeated",
+            ),
+            option(
+                "--sandbox",
+                "NAME",
+                "permit reuse of the machine by later tickets of this sandbox only",
+                default="",
+            ),
+            option("--owner", "NAME", "owner, for fair shares and limits (default: --user)"),
+            option(
+                "--build",
+                "NAME",
+                "build, OWNER/PROJECT/CHROOT/PACKAGE, for the rules of `powerful` and `derive`",
+            ),
+            option("--team", "NAME", "team whose budget pays", default=""),
+            option("--priority", "N", "higher is served first (default: 0)", default=0, kind=int),
+            flag("--background", "lower --priority by one"),
+            option(
+                "--lease",
+                "DURATION",
+                "expire the ticket if no client checks it for this time",
+            ),
+            _USER,
+            _QUEUE,
+            *_SERVER,
+        ),
+        action(
+            "check",
+            "print the machine of a ready ticket; exit 1 if it is not ready",
+            None,
+            *_OWN_TICKET,
+            *_SERVER,
+        ),
+        action(
+            "wait",
+            "wait until a ticket is ready, and print its machine",
+            None,
+            *_OWN_TICKET,
+            *_SERVER,
+            argument(
+                "--for",
+                dest="most",
+                metavar="DURATION",
+                help="maximum time to wait, for example 30m (default: no limit)",
+            ),
+        ),
+        action(
+            "show",
+            "show a ticket: state, tags, rules, reason to wait",
+            None,
+            *_OWN_TICKET,
+            JSON,
+        ),
+        action(
+            "close",
+            "close a ticket and release its machine",
+            None,
+            *_OWN_TICKET,
+            *_SERVER,
+            flag(
+                "--built",
+                "the build of `open --build` succeeded: use its duration to estimate later "
+                "builds of the package",
+            ),
+        ),
+        action("list", "list the open tickets", None, _QUEUE, JSON),
+    ),
+)
 
 
 _POLL_SECONDS = 3

@@ -16,7 +16,7 @@ from fleet.apply.saved_plan import Selection
 from fleet.apply.timer import WakeableTimer
 from fleet.apply.wire import read_members
 from fleet.cli.apply import ApplyResult, Runs, Schedule, keep_running
-from fleet.cli.arguments import Parser, add_file, flag, option
+from fleet.cli.arguments import FILE, flag, option
 from fleet.clock import SystemClock
 from fleet.engines.projects import evaluate
 from fleet.errors import EngineAbsent, FleetError, WrongUsage
@@ -30,47 +30,38 @@ from fleet.tickets.service import TicketCalls
 from fleet.tickets.store import DatabaseTickets
 from fleet.tickets.xml_rpc import CredentialFiles, Health, XmlRpcServer, has_hung_up
 
-
-def arguments(parser: Parser) -> None:
-    """Declare the arguments of `fleet serve`."""
-    add_file(parser)
+ARGUMENTS = (
+    FILE,
     option(
-        parser,
         "--listen",
         "ADDRESS:PORT",
         "address to listen on, with port 0 for any free one; addresses other than loopback need "
         "--tokens and --certificate (default: 127.0.0.1:49100)",
         default="127.0.0.1:49100",
-    )
-    option(parser, "--queue", "NAME", "queue of kind tickets; required if fleet.yaml has several")
+    ),
+    option("--queue", "NAME", "queue of kind tickets; required if fleet.yaml has several"),
     option(
-        parser,
         "--every",
         "DURATION",
         "maximum time between two runs; a new or closed ticket starts one (default: 20s)",
         default="20s",
-    )
+    ),
     option(
-        parser,
         "--apart",
         "DURATION",
         "minimum average time between runs, in bursts of up to five (default: 1s)",
         default="1s",
-    )
+    ),
     option(
-        parser,
         "--tokens",
         "FILE",
         "file of clients, one NAME TOKEN per line; each sees only its own tickets",
-    )
-    option(parser, "--certificate", "FILE", "serve TLS with this certificate chain, in PEM")
-    option(parser, "--key", "FILE", "private key of the certificate (default: in its file)")
-    flag(
-        parser,
-        "--pages",
-        "also serve the status pages of the last run, to every client",
-    )
-    flag(parser, "--json", "print the outcome of each run as JSON")
+    ),
+    option("--certificate", "FILE", "serve TLS with this certificate chain, in PEM"),
+    option("--key", "FILE", "private key of the certificate (default: in its file)"),
+    flag("--pages", "also serve the status pages of the last run, to every client"),
+    flag("--json", "print the outcome of each run as JSON"),
+)
 
 
 _PATIENCE_SECONDS = 0.5
