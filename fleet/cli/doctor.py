@@ -45,7 +45,7 @@ from fleet.explain.doctor import (
 )
 from fleet.explain.troubles import find_troubles
 from fleet.model.decisions import SizeReason
-from fleet.model.doctor import CheckResult, Diagnosis, Summary, judge_clock, wrong
+from fleet.model.doctor import CheckResult, Diagnosis, Result, Summary, judge_clock, judged, wrong
 from fleet.model.facts import Listing, Stack, Unknown
 from fleet.planner.assembly import IMAGE_PAGE
 from fleet.planner.budgets import spending_limits
@@ -111,10 +111,7 @@ def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
         *_images(case),
         *_troubles(case),
         *_further(case.fleet, asked),
-        *(
-            CheckResult(about=about, result="unchecked", said=said)
-            for about, said in asked.unchecked.items()
-        ),
+        *(judged("unchecked", *each) for each in asked.unchecked.items()),
     )
     # Other subjects repeat an error of the store.
     errors = {each.said for each in findings if (each.about, each.result) == (_STORE, "wrong")}
@@ -142,8 +139,8 @@ def _secrets(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
         except SecretMissing as error:
             yield wrong(about, error, _fix_for(reference))
             continue
-        said, fix = asked.secrets.exposure(reference) or ("found", "")
-        yield CheckResult(about=about, result="notice" if fix else "ok", said=said, fix=fix)
+        exposed = asked.secrets.exposure(reference)
+        yield judged("notice", about, *exposed) if exposed else judged("ok", about, "found")
 
 
 def _fix_for(reference: Secret) -> str:
@@ -165,9 +162,10 @@ def _servers(
         except FleetError as error:
             yield wrong(f"queue {queue}, server", error, f"see queues.{queue}.url in fleet.yaml")
             continue
-        yield CheckResult(about=f"queue {queue}, server", result="ok", said="it answers")
-        about = f"queue {queue}, clock"
-        yield judge_clock(about, theirs=summary.server_time, ours=summary.asked_at)
+        yield judged("ok", f"queue {queue}, server", "it answers")
+        yield judge_clock(
+            f"queue {queue}, clock", theirs=summary.server_time, ours=summary.asked_at
+        )
         yield _check_token(case, queue, server)
         yield _check_counts(queue, server)
 
@@ -176,8 +174,7 @@ def _check_token(case: Case, queue: str, server: Server) -> CheckResult:
     about = f"queue {queue}, token"
     declared = case.fleet.queues[queue]
     if isinstance(declared, DebusineQueue) and declared.token is None:
-        said = f"no token; set queues.{queue}.token to use REST"
-        return CheckResult(about=about, result="unchecked", said=said)
+        return judged("unchecked", about, f"no token; set queues.{queue}.token to use REST")
     try:
         user = server.user()
     except FleetError as error:
@@ -186,7 +183,7 @@ def _check_token(case: Case, queue: str, server: Server) -> CheckResult:
         return wrong(
             about, "the server does not recognise this token", "debusine-admin create_token USER"
         )
-    return CheckResult(about=about, result="ok", said=f"token of user {user}")
+    return judged("ok", about, f"token of user {user}")
 
 
 def _check_counts(queue: str, server: Server) -> CheckResult:
@@ -194,31 +191,29 @@ def _check_counts(queue: str, server: Server) -> CheckResult:
     try:
         counted = server.counts()
     except FleetError as error:
-        fix = f"allow this computer to read open-metrics of queues.{queue}.url"
-        return wrong(about, error, fix)
+        return wrong(
+            about, error, f"allow this computer to read open-metrics of queues.{queue}.url"
+        )
     told = ", ".join(f"{scope} {count:,}" for scope, count in sorted(counted.items()))
-    return CheckResult(about=about, result="ok", said=f"pending by scope: {told}")
+    return judged("ok", about, f"pending by scope: {told}")
 
 
 def _rules(case: Case) -> Iterator[CheckResult]:
     """Yield, per queue, a result that says if its server has the tag rules of fleet.yaml."""
     for verdict in case.plan.rules:
         about = f"queue {verdict.queue}, rules of {verdict.place}"
-        said = describe_rules(verdict)
-        match verdict.state:
-            case "in-force":
-                yield CheckResult(about=about, result="ok", said=said)
-            case "unseen":
-                yield wrong(about, said, f"see queues.{verdict.queue}.rules in fleet.yaml")
-            case _:
-                yield wrong(about, said, verdict.fix)
+        see = f"see queues.{verdict.queue}.rules in fleet.yaml"
+        fix = {"in-force": "", "unseen": see}.get(verdict.state, verdict.fix)
+        kind: Result = "ok" if verdict.state == "in-force" else "wrong"
+        yield judged(kind, about, describe_rules(verdict), fix)
     for queue in sorted(case.fleet.queues):
         if has_own_rules(case.fleet, queue) and not places_of(case.fleet, queue):
-            said = (
+            yield judged(
+                "unchecked",
+                f"queue {queue}, rules",
                 "cannot check whether the queue has the rules of fleet.yaml: set "
-                f"queues.{queue}.rules"
+                f"queues.{queue}.rules",
             )
-            yield CheckResult(about=f"queue {queue}, rules", result="unchecked", said=said)
 
 
 def _registries(case: Case) -> Iterator[CheckResult]:
@@ -231,24 +226,23 @@ def _registries(case: Case) -> Iterator[CheckResult]:
         about = f"queue {queue}, workers"
         match reading.workers:
             case None if not is_server:
-                said = "the recording has no workers; using the provider's list"
-                yield CheckResult(about=about, result="unchecked", said=said)
+                yield judged(
+                    "unchecked", about, "the recording has no workers; using the provider's list"
+                )
             case None:
                 said = f"unknown which workers are idle or busy: REST does not say; set {key}"
-                fix = "fleet debusine grants"
-                yield CheckResult(about=about, result="unchecked", said=said, fix=fix)
+                yield judged("unchecked", about, said, "fleet debusine grants")
             case Unknown() as unread:
                 yield wrong(about, unread, f"see {key} in fleet.yaml")
             case workers:
-                yield CheckResult(about=about, result="ok", said=f"{len(workers):,} registered")
+                yield judged("ok", about, f"{len(workers):,} registered")
 
 
 def _providers(case: Case) -> Iterator[CheckResult]:
     for name, listing in sorted(case.world.providers.items()):
         about = f"provider {name}, machines"
         if isinstance(listing, Listing):
-            said = f"{len(listing.machines):,} of this fleet"
-            yield CheckResult(about=about, result="ok", said=said)
+            yield judged("ok", about, f"{len(listing.machines):,} of this fleet")
         else:
             provider = case.fleet.providers.get(name)
             own = isinstance(provider, HooksProvider)  # from `providers`, or of a pool
@@ -266,7 +260,7 @@ def _engines(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
             said = "no passphrase to encrypt the secrets in stack state"
             yield wrong(about, said, "state: {passphrase: {env: NAME}} in fleet.yaml")
         else:
-            yield CheckResult(about=about, result="ok", said=f"{engine.name}")
+            yield judged("ok", about, engine.name)
 
 
 def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
@@ -275,10 +269,11 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
         holder, killed = asked.lock(), asked.sources.store.killed_holder()
         faults = find_clock_faults(case.fleet, asked.sources.store, case.world)
     except (StoreMissing, StoreFailed) as error:
-        listed = find_listed(case.world.providers)
-        fix = explain_lost_store(listed) if listed else "fleet state init"
-        is_missing = isinstance(error, StoreMissing)
-        found = wrong(_STORE, error, fix if is_missing else "see state.store in fleet.yaml")
+        fix = "see state.store in fleet.yaml"
+        if isinstance(error, StoreMissing):
+            listed = find_listed(case.world.providers)
+            fix = explain_lost_store(listed) if listed else "fleet state init"
+        found = wrong(_STORE, error, fix)
         # A fleet that only observes queues needs no store.
         yield found if case.fleet.pools else found.altered(result="notice")
         return
@@ -286,62 +281,59 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
     if runs:
         began = datetime.fromisoformat(runs[0]["started"])
         ran = f"last run started at {write_time(began)}"
-    yield CheckResult(about=_STORE, result="ok", said=ran)
+    yield judged("ok", _STORE, ran)
     for fault in faults if case.fleet.pools else ():  # without pools there is nothing to apply
-        said = f"`fleet apply` refuses this clock: {fault}"
-        yield CheckResult(about="state, clock", result="wrong", said=said, fix=_SET_CLOCK)
+        yield wrong("state, clock", f"`fleet apply` refuses this clock: {fault}", _SET_CLOCK)
     if isinstance(case.world.ledger, Unknown) and spending_limits(case.fleet):
         yield wrong("state, spending", case.world.ledger, "see money in fleet.yaml")
-    if holder is not None:
-        held = f"held by {holder[0]} since {holder[1]}; if that run is dead, unlock it"
-        said = describe_killed(*killed) if killed else held
-        fix = "fleet apply" if killed else "fleet state unlock"
-        yield CheckResult(about="state, lock", result="notice", said=said, fix=fix)
-    else:
-        yield CheckResult(about="state, lock", result="ok", said="free")
+    yield _lock(holder, killed)
     stacks = case.world.stacks
     for pool, stack in sorted(stacks.items()) if not isinstance(stacks, Unknown) else ():
         if not isinstance(stack, Stack):
             yield wrong(f"pool {pool}, stack", stack, "fleet state show")
         elif stack.interrupted:
-            said, fix = "the apply that holds the lock is changing it", ""
-            if holder == killed:
-                said, fix = "an apply was interrupted while changing it", "fleet apply"
-            yield CheckResult(about=f"pool {pool}, stack", result="notice", said=said, fix=fix)
+            known = ("the apply that holds the lock is changing it",)
+            dead = ("an apply was interrupted while changing it", "fleet apply")
+            yield judged("notice", f"pool {pool}, stack", *(dead if holder == killed else known))
+
+
+def _lock(holder: tuple[str, str] | None, killed: tuple[str, str] | None) -> CheckResult:
+    if holder is None:
+        return judged("ok", "state, lock", "free")
+    if killed:
+        return judged("notice", "state, lock", describe_killed(*killed), "fleet apply")
+    said = f"held by {holder[0]} since {holder[1]}; if that run is dead, unlock it"
+    return judged("notice", "state, lock", said, "fleet state unlock")
 
 
 def _images(case: Case) -> Iterator[CheckResult]:
     for each in case.plan.waiting_versions:
-        about = f"image {each.image}, promotion"
-        yield CheckResult(
-            about=about, result="notice", said=describe_waiting(each), fix=each.command
+        yield judged(
+            "notice", f"image {each.image}, promotion", describe_waiting(each), each.command
         )
     for name, found in find_image_troubles(case.fleet, case.world, case.inventory).items():
         fix = found.fix or f"fleet help {IMAGE_PAGE.removeprefix('docs/')}"
-        about = f"pool {name}, image"
-        yield CheckResult(about=about, result="wrong", said=found.problem, fix=fix)
+        yield wrong(f"pool {name}, image", found.problem, fix)
     for pool in case.plan.pools:
         if any(each.code is SizeReason.UNPUBLISHED for each in pool.decisions):
-            about = f"pool {pool.pool}, image"
             fix = "build, test and publish the image (docs/how-to/bake-an-image.md)"
-            yield CheckResult(about=about, result="notice", said=pool.because, fix=fix)
+            yield judged("notice", f"pool {pool.pool}, image", pool.because, fix)
 
 
 def _troubles(case: Case) -> Iterator[CheckResult]:
     """Yield a notice per stop, failure, freeze or hold that no other result reports."""
     for each in find_troubles(case.plan):
-        if each.reported:
-            continue
-        said, fix = (each.said, each.fix)
-        if each.by:  # a person's decision is no fault, so its end is no remedy
-            said, fix = describe_persons_order(said, each.by), ""
-        yield CheckResult(about=each.about, result="notice", said=said, fix=fix)
+        if each.by and not each.reported:
+            # A person's decision is no fault, so its end is no remedy.
+            yield judged("notice", each.about, describe_persons_order(each.said, each.by))
+        elif not each.reported:
+            yield judged("notice", each.about, each.said, each.fix)
 
 
 def _further(fleet: Fleet, asked: CheckupInputs) -> Iterator[CheckResult]:
     if fleet.pools and not fleet.contact:
         fix = "add `contact: admins@example.org` to fleet.yaml"
-        yield CheckResult(about="contact", result="notice", said=NO_CONTACT, fix=fix)
+        yield judged("notice", "contact", NO_CONTACT, fix)
     for about, check in asked.further.items():
         try:
             yield from check()
@@ -378,17 +370,15 @@ def _build_checkup_inputs(config: Config, file: str) -> CheckupInputs:
     fleet = config.fleet
     secrets = HostSecrets.beside(file)
     tokens: dict[str, str] = {}
-    for name, queue in fleet.queues.items():
+    for name, queue in _servers_in(fleet):
         with suppress(SecretMissing):  # another finding reports that
-            if isinstance(queue, DebusineQueue) and queue.token:
+            if queue.token:
                 tokens[name] = secrets.read(queue.token)
     return CheckupInputs(
         sources=wire(fleet, file),
         secrets=secrets,
         servers={
-            name: DebusineServer(queue, tokens.get(name))
-            for name, queue in fleet.queues.items()
-            if isinstance(queue, DebusineQueue)
+            name: DebusineServer(queue, tokens.get(name)) for name, queue in _servers_in(fleet)
         },
         further={"fleet": tuple}  # in its place; `run` knows whether a build is advised
         | dict(_databases(fleet, secrets))
@@ -433,9 +423,8 @@ def find_missing(fleet: Fleet) -> Iterator[str]:
 
 def _check_installation(fleet: Fleet, *, builds: bool) -> Sequence[CheckResult]:
     said = f"fleet {version('fleet-reconciler')} on Python {platform.python_version()}"
-    found = CheckResult(about="fleet, version", result="ok", said=said)
-    installed = {extra for extra in EXTRAS if _is_installed(extra)}
-    return (found, judge_extras(fleet, installed, builds=builds))
+    extras = judge_extras(fleet, {*filter(_is_installed, EXTRAS)}, builds=builds)
+    return (judged("ok", "fleet, version", said), extras)
 
 
 def judge_extras(fleet: Fleet, installed: Collection[str], *, builds: bool) -> CheckResult:
@@ -443,42 +432,39 @@ def judge_extras(fleet: Fleet, installed: Collection[str], *, builds: bool) -> C
 
     `builds`: another finding advises to build an image.
     """
-    about = ABOUT_EXTRAS
     wanted = {each.extra for each in fleet.providers.values()}
     if missing := sorted(wanted.difference(installed)):
-        return wrong(
-            about,
-            f"not installed, and needed to change machines: {', '.join(missing)}",
-            add_extra(",".join(missing)),
-        )
+        said = f"not installed, and needed to change machines: {', '.join(missing)}"
+        return wrong(ABOUT_EXTRAS, said, add_extra(",".join(missing)))
     if builds and "images" not in installed:
         said = "not installed, and needed for `fleet image build`: images"
-        return CheckResult(about=about, result="wrong", said=said, fix=add_extra("images"))
+        return wrong(ABOUT_EXTRAS, said, add_extra("images"))
     if "solver" not in installed:
         said = "the solver is not installed: plans are made first come, first served"
-        return CheckResult(about=about, result="notice", said=said, fix=add_extra("solver"))
+        return judged("notice", ABOUT_EXTRAS, said, add_extra("solver"))
     absent = sorted(EXTRAS.keys() - installed)
-    said = f"installed: {', '.join(sorted(installed))}"
-    said += f"; not installed, and not needed: {', '.join(absent)}" if absent else ""
-    return CheckResult(about=about, result="ok", said=said)
+    more = f"; not installed, and not needed: {', '.join(absent)}" if absent else ""
+    return judged("ok", ABOUT_EXTRAS, f"installed: {', '.join(sorted(installed))}{more}")
 
 
 _Look = tuple[str, Callable[[], Sequence[CheckResult]]]
 
 
-def _databases(fleet: Fleet, secrets: HostSecrets) -> Iterator[_Look]:
-    def check(about: str, dsn: SecretRef, *, admin: bool) -> Callable[[], Sequence[CheckResult]]:
-        return lambda: check_database(about, secrets.read(dsn), admin=admin)
+def _servers_in(fleet: Fleet) -> list[tuple[str, DebusineQueue]]:
+    """Return the queues of Debusine servers, each after its name."""
+    return [(n, each) for n, each in fleet.queues.items() if isinstance(each, DebusineQueue)]
 
-    for name, queue in fleet.queues.items():
-        if not isinstance(queue, DebusineQueue):
-            continue
+
+def _databases(fleet: Fleet, secrets: HostSecrets) -> Iterator[_Look]:
+    def check(about: str, dsn: SecretRef, *, admin: bool) -> _Look:
+        return about, lambda: check_database(about, secrets.read(dsn), admin=admin)
+
+    for name, queue in _servers_in(fleet):
         if queue.read is not None:
-            about = f"queue {name}, database"
-            yield about, check(about, queue.read, admin=False)
+            yield check(f"queue {name}, database", queue.read, admin=False)
         if isinstance(queue.admin, AdminDsn):
             about = f"queue {name}, database to change workers"
-            yield about, check(about, queue.admin.dsn, admin=True)
+            yield check(about, queue.admin.dsn, admin=True)
 
 
 def _tools(fleet: Fleet) -> Iterator[_Look]:
@@ -490,11 +476,10 @@ def _tools(fleet: Fleet) -> Iterator[_Look]:
 
 
 def _pulumi() -> Sequence[CheckResult]:
-    about = "Pulumi, version"
     try:
-        return (CheckResult(about=about, result="ok", said=f"{find_cli()} fits"),)
+        return (judged("ok", "Pulumi, version", f"{find_cli()} fits"),)
     except EngineAbsent as error:
-        return (CheckResult(about=about, result="wrong", said=str(error), fix=GET_CLI),)
+        return (wrong("Pulumi, version", str(error), GET_CLI),)
 
 
 def _gitlab(fleet: Fleet, folder: Path) -> Sequence[CheckResult]:
@@ -518,20 +503,19 @@ def _gitlab(fleet: Fleet, folder: Path) -> Sequence[CheckResult]:
 def _program(project: str) -> Sequence[CheckResult]:
     program = load_project(project).program
     evaluate(lambda: program({"workers": []}), project=project, stack="of-nothing")
-    return (CheckResult(about=f"stacks/{project}, program", result="ok", said="it runs"),)
+    return (judged("ok", f"stacks/{project}, program", "it runs"),)
 
 
 def _list_unchecked(fleet: Fleet, file: str) -> Iterator[tuple[str, str]]:
     """Yield each fact that fleet cannot check, with a way to check the fact manually."""
-    for name, queue in sorted(fleet.queues.items()):
-        if isinstance(queue, DebusineQueue):
-            if queue.read is None:
-                yield (
-                    f"queue {name}, version",
-                    "not available over REST; run `dpkg-query -W debusine-server` on the server",
-                )
-            if queue.admin is not None and not isinstance(queue.admin, AdminDsn):
-                command = shlex.join([*queue.admin, "worker", "list"])
-                yield f"queue {name}, admin", f"not checked; run `{command}`"
+    for name, queue in sorted(_servers_in(fleet)):
+        if queue.read is None:
+            yield (
+                f"queue {name}, version",
+                "not available over REST; run `dpkg-query -W debusine-server` on the server",
+            )
+        if queue.admin is not None and not isinstance(queue.admin, AdminDsn):
+            command = shlex.join([*queue.admin, "worker", "list"])
+            yield f"queue {name}, admin", f"not checked; run `{command}`"
     for name, cloud in sorted(clouds_of(fleet, file, SystemClock()).items()):
         yield from ((f"provider {name}, {what}", how) for what, how in cloud.unchecked())

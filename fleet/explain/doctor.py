@@ -17,6 +17,7 @@ from fleet.model.doctor import (
     QueueWait,
     Result,
     Summary,
+    judged,
     wrong,
 )
 from fleet.model.facts import Demand, Request, Unknown
@@ -42,14 +43,11 @@ def judge_demand(case: Case, summaries: Summaries) -> Iterator[CheckResult]:
             yield wrong(about, reading.demand, f"see queues.{queue} in fleet.yaml")
             continue
         if queue in estimates:
-            because = estimates[queue].because
-            yield CheckResult(
-                about=about, result="notice", said=because, fix="fleet debusine grants"
-            )
+            yield judged("notice", about, estimates[queue].because, "fleet debusine grants")
         else:
             count = sum(request.count for request in reading.demand.requests)
             waits = "1 request waits" if count == 1 else f"{count:,} requests wait"
-            yield CheckResult(about=about, result="ok", said=f"{waits} without a worker")
+            yield judged("ok", about, f"{waits} without a worker")
         yield from _unservable_requests(case, queue)
         if queue in summaries:
             yield from _requests_without_workers(case, queue, reading.demand, summaries[queue])
@@ -107,12 +105,9 @@ def _unservable_requests(case: Case, queue: str) -> Iterator[CheckResult]:
         if about.signature.queue == queue and about.never:
             hopeless[unserved.because] += unserved.requests
     for because, keys in sorted(hopeless.items()):
-        yield CheckResult(
-            about=f"queue {queue}, requests",
-            result="notice",
-            said=describe_unservable(_names(keys), because),
-            fix=f"fleet explain request {keys[0]}",
-        )
+        said = describe_unservable(_names(keys), because)
+        fix = f"fleet explain request {keys[0]}"
+        yield judged("notice", f"queue {queue}, requests", said, fix)
 
 
 def _requests_without_workers(
@@ -195,10 +190,9 @@ def judge_gitlab(fleet: Fleet, project: CiProject) -> Iterator[CheckResult]:
     if any(re.fullmatch(pattern, name) for pattern in patterns):
         yield _finding("default branch", "ok", f"{name} is protected")
     else:
-        said = f"{name} is not protected: "
-        said += "it gets no Protected variable, and developers may push to it"
+        why = "it gets no Protected variable, and developers may push to it"
         fix = "Settings, Repository, Protected branches"
-        yield _finding("default branch", "wrong", said, fix)
+        yield _finding("default branch", "wrong", f"{name} is not protected: {why}", fix)
     yield _finding("merge requests", *_MERGE_REQUESTS[project.opens_to_merge_requests])
     if "@" in place:
         yield _finding("configuration", "ok", f"{place}, elsewhere")
@@ -227,8 +221,7 @@ def unchecked_gitlab(said: str) -> CheckResult:
 
 
 def _finding(about: str, result: Result, said: str, fix: str = "") -> CheckResult:
-    fix = f"GitLab: {fix}" if fix else ""
-    return CheckResult(about=f"GitLab, {about}", result=result, said=said, fix=fix)
+    return judged(result, f"GitLab, {about}", said, f"GitLab: {fix}" if fix else "")
 
 
 def _declared_variables(fleet: Fleet) -> dict[str, str]:
