@@ -405,7 +405,7 @@ def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:
     refused = []
     for queue, reading in sorted(world.queues.items()):
         if queue in touched and reading.rivals:
-            refused.append(describe_rivals(queue, reading.rivals))
+            refused.append(describe_rivals(queue, sorted(reading.rivals)))
         elif queue in bought and isinstance(reading.workers, Unknown):
             refused.append(
                 f"cannot tell whether queue {queue} provisions machines itself: its workers are "

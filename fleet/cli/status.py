@@ -75,5 +75,5 @@ def _heartbeat(args: argparse.Namespace, console: Console) -> int:
     if args.json:
         console.out(value_to_json(beat))
     else:
-        console.out(describe_heartbeat(fleet.fleet, beat.because, alive=beat.alive))
+        console.out(describe_heartbeat(fleet.fleet, beat.alive, beat.because))
     return 0 if beat.alive else 1

@@ -191,7 +191,7 @@ def _list_waived_tags(about: Asked) -> Iterator[ExplainedReason]:
         because = (
             answers.explain_stored_tag(name, signature.queue, tag)
             if found[1].stored
-            else answers.explain_waived_tag(tag, after, until, waived=tag in signature.dropped)
+            else answers.explain_waived_tag(tag in signature.dropped, after, tag, until)
         )
         yield ExplainedReason(because=because, path=("tags", name, "otherwise"))
 
@@ -420,12 +420,12 @@ def _explain_limit(case: Case, turn: LimitTurn) -> Iterator[str]:
 def _name_work(case: Case, work: CountedWork) -> str:
     if not work.is_running:
         found = case.find(work.work)
-        return words.name_build(package_of(found[0]) if found else "", work.work)
+        return words.name_build(package_of(found[0]) if found else "", work.work, "")
     if not work.work:
         return words.name_work_of(work.worker)
     worker = case.workers.get(work.worker)
     package = (worker.work.package if worker and worker.work else "") or words.REQUEST
-    return words.name_running(words.name_build(package, work.work), work.worker)
+    return words.name_running(words.name_build(package, work.work, ""), work.worker)
 
 
 def _explain_block(case: Case, unserved: Unserved) -> str:

@@ -405,7 +405,7 @@ def _image(case: Case, name: str) -> Iterator[Explanation]:
     yield Explanation(
         kind="image",
         name=name,
-        headline=answers.describe_image(name, pools, is_declared=image is not None),
+        headline=answers.describe_image(name, image is not None, pools),
         facts=tuple(f"version {each.version}: {each.state}" for each in reversed(versions))
         or (answers.NO_VERSION if not isinstance(image, ExistingImage) else answers.EXISTING,),
         reasons=tuple(

@@ -202,7 +202,7 @@ def headline(about: Asked) -> str:
     if about.machine:
         return f"request {about.key} gets a new machine: {about.machine}{about.without}"
     because = about.unserved.because if about.unserved else answers.NO_REASON
-    return answers.describe_wait(about.key, because, never=about.never)
+    return answers.describe_wait(about.key, about.never, because)
 
 
 def _request_facts(about: Asked, answer: Explanation) -> Iterator[str]:

@@ -586,5 +586,5 @@ def add_gains(case: Case, answer: Explanation, helps: Helps, replans: Replans) -
     if now is not None and not found:
         tried = dict.fromkeys(describe_edits(case.fleet, each.edits) for each in helps.found)
         is_complete = helps.is_complete and not replans.is_spent
-        steps = (*steps, describe_no_gain([*tried], is_complete=is_complete))
+        steps = (*steps, describe_no_gain("; ".join(tried), is_complete))
     return answer.altered(suggestions=tuple(shown), next_steps=steps)

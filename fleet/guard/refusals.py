@@ -44,6 +44,7 @@ from fleet.model.values import amount_of, rate
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool, ThrottleCreate
 from fleet.words import guards as words
+from fleet.words.images import describe_type
 from fleet.words.lives import NO_MACHINE, join
 
 
@@ -250,7 +251,7 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
         queues = sorted({queue for action in own for queue in _rivals_of(plan, action)})
         pools = sorted({pool for queue in queues for pool in plan.rivals[queue]})
         left = len(own) - len(approve_first(plan, "rival", verdict.pool, own))
-        because = words.explain_rivals(queues, pools, verdict.pool, left)
+        because = words.explain_rivals(queues, pools, left, verdict.pool)
         paste = line_to_paste("rival", verdict.pool, left, plan.time.date())
         ways = {
             "way_out": "disable them on the queue's server: debusine-admin worker_pool disable "
@@ -276,7 +277,9 @@ def withhold_untested(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
     ]
     for verdict, own in pools_with(plan, tried):
         left = len(own) - len(approve_first(plan, "boot_failures", verdict.pool, own))
-        because = words.explain_retries(verdict.pool, verdict.on_trial, left)
+        because = words.explain_retries(
+            verdict.pool, describe_type(", ".join(verdict.on_trial)), left
+        )
         path = ("guards", "boot_failures")
         withheld = GuardResult(
             guard="boot_failures", result="throttled", because=because, path=path
@@ -408,7 +411,7 @@ def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
 
     def describe(rises: Sequence[Decimal], _: int, pool: str | None, __: str) -> str:
         amount = f"{rate(sum(rises, Decimal(0)))} {plan.currency}"
-        return words.describe_cost_rise(pool, len(rises), amount, f"{limit}/h")
+        return words.describe_cost_rise(len(rises), amount, pool, f"{limit}/h")
 
     ours = _GuardLimit("cost_increase", _COST, f"{limit}/h", is_within, describe)
     yield from _refuse_above(plan, ours, _find_increases(fleet, plan, actions))

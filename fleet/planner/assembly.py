@@ -126,7 +126,7 @@ def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
                 # Only an operator can find out the state of this machine.
                 worker = unit.worker.name if unit.worker else unit.name
                 running = unit.worker.running if unit.worker else None
-                yield notes.describe_absence(unit.name, worker, running, away), "not-connected"
+                yield notes.describe_absence(unit.name, running, away, worker), "not-connected"
 
 
 def warn_of_durations(
@@ -142,7 +142,7 @@ def warn_of_durations(
             silent[signed.queue] += count if budgets else 0
             patient.update(dict.fromkeys(waits.intersection(signed.creating_pools), count))
     for queue, count in sorted((+silent).items()):  # `+` drops zero counts
-        yield Warning_(rule="unknown-duration", message=notes.describe_reserving(queue, count))
+        yield Warning_(rule="unknown-duration", message=notes.describe_reserving(count, queue))
     for name, count in sorted(patient.items()):
         yield Warning_(rule="unknown-duration", message=notes.describe_target_wait(name, count))
 
@@ -153,8 +153,8 @@ def find_unknown(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan])
     for queue in sorted(world.queues):
         trouble = demand_trouble(fleet, world, queue)
         if trouble:
-            seen.add(notes.describe_unknown_demand(queue, trouble))
-            yield notes.describe_unknown_demand(queue, trouble, effect=True)
+            seen.add(notes.describe_unknown_demand(queue, trouble, False))
+            yield notes.describe_unknown_demand(queue, trouble, True)
     if isinstance(world.images, Unknown) and not isinstance(world.stacks, Unknown):
         yield notes.describe_unknown_images(world.images.unknown)
     for pool_plan in pool_plans.values():
@@ -162,7 +162,7 @@ def find_unknown(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan])
             if reason not in seen:
                 seen.add(reason)
                 is_blind = reason in pool_plan.inventory.blind
-                yield notes.describe_unknown(reason, creates=not is_blind)
+                yield notes.describe_unknown(reason, not is_blind)
         for unit in pool_plan.inventory.units:
             if unit.machine is not None and pool_plan.cost_of(unit) is None:
                 yield notes.describe_unknown_price(unit.machine.type, unit.name)
@@ -233,9 +233,9 @@ def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str
     if unit.state is UnitState.BUSY or (unit.may_run and unit.state in GOING_STATES):
         return Reason.BUSY, lives.explain_busy(
             unit.worker.running if unit.worker else None,
-            away=bool(unit.worker and unit.worker.away),
-            going=is_going(unit),
-            held=unit.held.said if unit.held else None,
+            bool(unit.worker and unit.worker.away),
+            unit.held.said if unit.held else None,
+            is_going(unit),
         )
     if unit.held:
         return pool_plan.kept.get(unit.name) or (
@@ -382,7 +382,7 @@ def _warn_of_rank_gaps(proof: Proof) -> Iterator[Warning_]:
     for (classed, queued, _), count in proof.longer:
         longer[classed, -queued] += count
     for (classed, priority), count in sorted(longer.items()):
-        who = notes.describe_rank_gap(count, priority, low=bool(classed))
+        who = notes.describe_rank_gap(count, priority, bool(classed))
         yield Warning_(rule="longer-than-necessary", message=who)
 
 

@@ -267,7 +267,7 @@ class _LimitRest:
         """State that the limit cannot pay for new work that costs at least `need`."""
         limit = self.limit
         use = words.BudgetUse(
-            words.name_budget(limit.budget, of_pool=bool(limit.pool)),
+            words.name_budget(bool(limit.pool), limit.budget),
             *(say_when(limit.period, coming=False), limit.unit, max(_NONE, self.left)),
             *(limit.amount or _NONE, self.spent, self.committed),
         )
@@ -788,7 +788,7 @@ class _Accounts:
             left = Decimal(round(left * 3600)) / 3600
         room = Decimal(0) if silent else max(Decimal(0), left)
         when = say_when(limit.period, coming=coming)
-        name = words.name_budget(limit.budget, of_pool=bool(limit.pool))
+        name = words.name_budget(bool(limit.pool), limit.budget)
         # Sentences about a known budget have its use with this plan (`why_stopped`).
         because = words.explain_unknown_budget(name, when, silent) if silent else ""
         bill_new = self._books.bill_new

@@ -142,7 +142,7 @@ def warn_of_queues(
     """
     for queue, reading in sorted(world.queues.items()):
         if reading.rivals:
-            rivals = notes.describe_rivals(queue, reading.rivals)
+            rivals = notes.describe_rivals(queue, sorted(reading.rivals))
             yield Warning_(rule="own-provisioner", message=rivals)
     vocabulary, waiting = Vocabulary(fleet), Counter[tuple[str, str]]()
     stored = {queue for queue, reading in world.demands() if reading.stored}
@@ -151,7 +151,7 @@ def warn_of_queues(
             if isinstance(fleet.tags[name].otherwise, Otherwise):
                 waiting[signed.queue, name] += len(signed.requests)
     for (queue, name), count in sorted(waiting.items()):
-        message = notes.describe_stored_tags(queue, name, count)
+        message = notes.describe_stored_tags(name, count, queue)
         yield Warning_(rule="otherwise-without-effect", message=message)
 
 

@@ -219,8 +219,8 @@ def describe_creations(memory: BootAttempts, pool: str) -> dict[str, str]:
     latest = {each.worker: each for each in reversed(memory.by_pool.get(pool, ()))}
     return {
         worker: words.describe_creation(
-            _shorten(attempt.detail),
             hung[0] if (hung := _TIMED_OUT.search(attempt.detail)) else "",
+            _shorten(attempt.detail),
         )
         for worker, attempt in latest.items()
         if attempt.result in _FAILED and attempt.detail not in ("", _ABANDONED)
@@ -280,7 +280,7 @@ def find_failing(  # noqa: PLR0913 - the facts that identify an option
     if closed := _active_streak(memory, account, {"quota"}):
         return words.explain_quota(provider, closed.said), closed.until
     if closed := _active_streak(memory, own, {"out-of-stock"}):
-        stock = words.explain_stock(provider, kind, closed.said, spot=market == "spot")
+        stock = words.explain_stock(provider, kind, market == "spot", closed.said)
         return stock, closed.until
     streak = _active_streak(memory, own, {"name-taken"})
     if streak and streak.runs >= MAX_TAKEN_RUNS:
@@ -371,7 +371,7 @@ class StoppedImage:
     @property
     def said(self) -> str:
         """Return the failures and the retry time, as the end of a sentence about the image."""
-        return words.describe_stop(self.counts, self.until)
+        return words.describe_stop(words.describe_failures(self.counts), self.until)
 
 
 def stopped_boots(

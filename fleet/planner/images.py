@@ -142,7 +142,7 @@ def find_standing(
     if wanted is not candidate:
         return NextVersion(wanted, wanted.since, "candidate", rule.candidate)
     until = wanted.since + timedelta(seconds=rule.after)
-    why = words.explain_trial(wanted.image, until, rule.after)
+    why = words.explain_trial(until, wanted.image, rule.after)
     waiting = NextVersion(wanted, wanted.since, why=why, until=until)
     return waiting if now < until else NextVersion(wanted, wanted.since, "current")
 
@@ -187,7 +187,7 @@ def _explain_no_work(
     pools = [pool for pool in fleet.dynamic_pools.values() if pool.image == image]
     offered = {*version.provides, *claimed, *(tag for pool in pools for tag in pool.provides)}
     if not any(tag.startswith(("worker:executor:", _MMDEBSTRAP)) for tag in offered):
-        return words.explain_no_executor(image, serving[0], version.unproven)
+        return words.explain_no_executor(serving[0], version.unproven, image)
     return _other_versions(serving, queues, offered)
 
 
@@ -540,7 +540,7 @@ def _explain_pin(case: _ImageCase, pinned: str) -> str:
         if is_existing and not case.versions:
             return ""  # fleet.yaml states the id of the pinned version
         known = (each.version for each in case.versions)
-        return words.explain_pin_unrecorded(pin, known, promote=image if is_existing else "")
+        return words.explain_pin_unrecorded(pin, sorted(known), image if is_existing else "")
     if version.state not in BOOTABLE:
         return words.explain_pin_state(pin, version.state)
     return "" if provider in version.ids else words.explain_pin_unpublished(pin, provider)
@@ -603,13 +603,18 @@ def _add_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
     if not failing:
         offered = {tag for each in choice.images for tag in each.provides}
         lacking = sorted(offered - {*version.provides}) if version.provides else []
-        missing = words.describe_missing_tags(version, lacking) if lacking else ""
+        missing = (
+            words.describe_missing_tags(version.image, version.version, lacking) if lacking else ""
+        )
         problem = join(choice.problem, missing)
         return replace(choice, candidate=booted, share=version.share, problem=problem)
     stop = join_stops([*failing.values()])
     # This run retires a failed candidate of a rule (`images.NAME.promote`): name no retry time.
     why = stop.summary if version.by_rule else stop.said
-    problem = join(choice.problem, words.explain_candidate_stopped(version, why, case.last_boot))
+    problem = join(
+        choice.problem,
+        words.explain_candidate_stopped(version.image, version.version, why, case.last_boot),
+    )
     return replace(choice, stopped=(*choice.stopped, booted), problem=problem)
 
 
@@ -624,14 +629,14 @@ def _unpromoted_ids(case: _ImageCase) -> Iterator[str]:
     ids = {version.version: version.ids[case.pool.provider] for version in case.published}
     named = [each for each in case.published if ids[each.version] == case.declared]
     if not named:
-        yield words.describe_declared(case.pool.image, case.declared)
+        yield words.describe_declared(case.declared, case.pool.image)
         return
     version = max(named, key=lambda each: each.version)
     current = max((v.version for v in case.published if v.state == "current"), default="")
     is_earlier = version.state == "retired" and version.version < current
     # If a version is pinned, machines boot the pinned version.
     if current and image.version is None and (version.state == "previous" or is_earlier):
-        yield words.describe_earlier(case.pool.image, case.declared, ids[current])
+        yield words.describe_earlier(case.declared, ids[current], case.pool.image)
 
 
 _PLACES = {

@@ -44,11 +44,11 @@ def _judge(fleet: Fleet, world: World, standing: NextVersion, pools: list[PoolPl
     modes = {pool_plan.pool.mode for pool_plan in pools if pool_plan.pool}
     is_still = standing.becomes and modes and modes <= {"observe", "pause"}
     if is_still or standing.becomes is None:
-        return standing.waiting(words.explain_modes(modes) if is_still else "")
+        return standing.waiting(words.explain_modes(sorted(modes)) if is_still else "")
     if not standing.is_on_trial:
         known = (each for each in world.versions if each.image == version.image)
         serving = (each.version for each in known if each.state == "current")
-        newer = words.explain_newer(version.ids, max(serving, default=None))
+        newer = words.explain_newer(sorted(version.ids), max(serving, default=None))
         becoming = version.altered(share=standing.share)
         return _promotion(becoming, standing.becomes, Reason.NEWER_VERSION, newer, pools)
     if unread := [

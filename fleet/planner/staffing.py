@@ -576,7 +576,7 @@ def _find_nearest(
     provided = frozenset[str]().union(*(each.provides for each in near.offers.values()))
     for tag in missing:
         if tag not in provided and (path := asking_key(fleet, tag)):
-            because = pools.explain_unprovided(tag, path)
+            because = pools.explain_unprovided(tag, path[:2])
             return _NO_CAUSE.altered(because=because, path=path, decisions=unfit)
     deciding = min(unfit, key=lambda each: _KEY_ORDER.get(each.key[2:], len(_KEY_ORDER)))
     because = pools.describe_nearest(unfit)

@@ -172,7 +172,7 @@ def has_failed(machine: Machine | None) -> bool:
 def why_late(pool: Pool | None, *, revoked: bool = False) -> str:
     """Return a sentence on the missed deadline; with `revoked`, also on the revoked token."""
     port = pool.ready.port if pool and pool.ready else None
-    return lives.explain_late(boot_of(pool).deadline, port, revoked=revoked)
+    return lives.explain_late(port, boot_of(pool).deadline, revoked)
 
 
 class UnitState(Word):

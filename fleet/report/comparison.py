@@ -130,7 +130,7 @@ def _main_effects(change: Changes) -> Iterator[str]:
         names = [each.guard + f" of pool {each.pool}" * bool(each.pool) for each in refused]
         yield describe_refused_change(words.named("guard", names), refused[0].because)
     for each in change.stopped[:_MOST_STOPS]:
-        yield describe_stopped(each.count, each.because, lasting=each.is_lasting)
+        yield describe_stopped(each.count, each.is_lasting, each.because)
     if others := sum(each.count for each in change.stopped[_MOST_STOPS:]):
         yield f"{words.many(others, 'build')} for other reasons"
     moved = change.verdict if _moves_builds(change) else None

@@ -6,8 +6,8 @@ from typing import Literal
 
 from fleet.model.orders import Freeze
 from fleet.model.plan import Blocked
-from fleet.schema.findings import Path, listed, yaml_key
-from fleet.schema.units import write_count, write_time
+from fleet.schema.findings import Path, yaml_key
+from fleet.schema.units import write_time
 from fleet.words.sentence import Sentence
 
 _NAMED = 3
@@ -50,31 +50,18 @@ explain_other_task = Sentence[str, str, str | None, str](
     "pattern {pattern} matches {name}, but the rule is for task {ruled}, not for {task}"
 )
 explain_tag_rule = Sentence[str, str]("{tag} by {rule}")
-
-
-def explain_waived_tag(tag: str, after: str, until: datetime, *, waived: bool) -> str:
-    """State the time from which a request may run without a tag. `waived`: this time is past."""
-    at = write_time(until)
-    if waived:
-        return f"waited {after} for {tag}: may run without {tag} since {at}"
-    return f"may run without {tag} from {at}, after waiting {after}"
-
-
-def describe_wait(request: str, reason: str, *, never: bool) -> str:
-    """Explain why a request waits. `never` adds that no worker can ever run it."""
-    hopeless = "no worker of this fleet can ever run it: " if never else ""
-    return f"request {request} waits: {hopeless}{reason}"
-
-
-def describe_stopped(count: int, reason: str, *, lasting: bool) -> str:
-    """State how many builds get no machine; `lasting`: not before fleet.yaml changes."""
-    fate = "can never start" if lasting else f"get{'s' if count == 1 else ''} no machine yet"
-    return f"{write_count(count, 'build')} {fate}: {reason}"
-
-
-def count_waiting(count: int) -> str:
-    """Return the number of waiting requests, such as "1 request waits" or "3 requests wait"."""
-    return "1 request waits" if count == 1 else f"{count} requests wait"
+explain_waived_tag = Sentence[bool, str, str, datetime](
+    "[{waived:if}waited {after} for {tag}: may run without {tag} since {until:time}]"
+    "[{waived:unless}may run without {tag} from {until:time}, after waiting {after}]"
+)
+describe_wait = Sentence[str, bool, str](
+    "request {request} waits: [{never:if}no worker of this fleet can ever run it: ]{reason}"
+)
+describe_stopped = Sentence[int, bool, str](
+    "{count:build} [{lasting:if}can never start]"
+    "[{lasting:unless}{count:gets|get} no machine yet]: {reason}"
+)
+count_waiting = Sentence[int]("{count} {count:request waits|requests wait}")
 
 
 def describe_enforcement(tag: str, claims: Sequence[str], by: str, queue: str, reason: str) -> str:
@@ -175,32 +162,19 @@ describe_rule = Sentence[str, str, str, Sequence[str]](
 )
 describe_check = Sentence[str]("rule {name} of `fleet validate`")
 count_matches = Sentence[str, int]("{name} names {count:object}")
-
-
-def describe_image(name: str, pools: Sequence[str], *, is_declared: bool) -> str:
-    """Name the pools that boot an image."""
-    if not is_declared:
-        return f"image {name} is not in fleet.yaml"
-    boots = f"pools that boot it: {listed(pools)}" if pools else "no pool boots it"
-    return f"image {name}: {boots}"
-
-
-def describe_tag(name: str, pools: Sequence[str]) -> str:
-    """Name the pools that provide a tag."""
-    return f"tag {name}: {f'provided by {listed(pools)}' if pools else 'no pool provides it'}"
-
-
-def count_asking(count: int) -> str:
-    """State the number of waiting requests that require a tag."""
-    return f"{write_count(count, 'waiting request')} {'asks' if count == 1 else 'ask'} for it"
-
-
-def suggest_build(name: str, build: str, rules: Sequence[str]) -> str:
-    """State that no build of a package waits, the rules that match one, and how to try it."""
-    matched = f"{listed(rules)} matches it" if rules else "no rule of `powerful` matches it"
-    return f"no build of {name} waits; `fleet tags explain {build}` tries one: {matched}"
-
-
+describe_image = Sentence[str, bool, Sequence[str]](
+    "image {name}[{declared:unless} is not in fleet.yaml]"
+    "[{declared:if}: pools that boot it: {pools:listed}]"
+    "[{declared:if}{pools:unless}: no pool boots it]"
+)
+describe_tag = Sentence[str, Sequence[str]](
+    "tag {name}: [provided by {pools:listed}][{pools:unless}no pool provides it]"
+)
+count_asking = Sentence[int]("{count:waiting request} {count:asks|ask} for it")
+suggest_build = Sentence[str, str, Sequence[str]](
+    "no build of {name} waits; `fleet tags explain {build}` tries one: [{rules:listed} matches it]"
+    "[{rules:unless}no rule of `powerful` matches it]"
+)
 # Edits
 
 LAST_CHOICE = "; last choice: this raises a limit that your team set itself"

@@ -26,6 +26,7 @@ from fleet.model.values import Figure, amount_of
 from fleet.model.values import rates as write_rates
 from fleet.schema.findings import some_of, yaml_key
 from fleet.schema.units import write_count, write_duration, write_time
+from fleet.words.sentence import Sentence
 
 many, time = write_count, write_time
 
@@ -292,9 +293,7 @@ def demand(waiting: int, served: int, *, unsure: object) -> str:
     return f"{requests} {verb}: {have_a_machine(served)}"
 
 
-def have_a_machine(count: int) -> str:
-    """Return "1 has or will get a machine" or "3 have or will get a machine"."""
-    return f"{count:,} {'has' if count == 1 else 'have'} or will get a machine"
+have_a_machine = Sentence[int]("{count:,} {count:has|have} or will get a machine")
 
 
 def late(soon: int, later: int, unknown: int, never: int) -> str:
@@ -413,11 +412,7 @@ def age(recorded: datetime, now: datetime, cadence: int) -> str:
     return old
 
 
-def page_of_guard(guard: str) -> str:
-    """Return the documentation page about refusals of a guard."""
-    return f"{REFUSED_PAGE}#{guard}"
-
-
+page_of_guard = Sentence[str](REFUSED_PAGE + "#{guard}")
 _NEAR_LIMIT_PERCENT = 80
 
 

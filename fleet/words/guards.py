@@ -5,7 +5,6 @@ from datetime import date
 
 from fleet.model.plan import ApprovalVerdict, Cause
 from fleet.schema.units import write_count
-from fleet.words.images import describe_type
 from fleet.words.sentence import Sentence
 
 USED_UP = "used up"
@@ -15,7 +14,6 @@ _CAUSES: Mapping[Cause, str] = {
 }
 
 
-_count_withheld = Sentence[int]("; {count:creation is} withheld")
 explain_observe_mode = Sentence[str, int](
     "pool {pool} has mode: observe: {count:action is} shown, not applied"
 )
@@ -40,23 +38,13 @@ def describe_throttle(kind: str, pool: str | None, count: int, machines: int, la
 
 
 describe_refused_change = Sentence[str, str]("REFUSED by {guards}: {because}")
-
-
-def explain_rivals(
-    queues: Sequence[str], worker_pools: Sequence[str], pool: str, count: int
-) -> str:
-    """Name the worker pools in which a queue itself creates machines for the same requests."""
-    return (
-        f"queue {', '.join(queues)} creates machines for the same requests in its worker "
-        f"pools {', '.join(worker_pools)}: {write_count(count, 'creation')} of pool {pool} "
-        "withheld"
-    )
-
-
-def explain_retries(pool: str, kinds: Iterable[str], later: int) -> str:
-    """State that machines are created although their image failed to boot."""
-    left = _count_withheld(later) if later else ""
-    return f"pool {pool} tries again to boot its image{describe_type(', '.join(kinds))}{left}"
+explain_rivals = Sentence[Sequence[str], Sequence[str], int, str](
+    "queue {queues:comma} creates machines for the same requests in its worker pools "
+    "{worker_pools:comma}: {count:creation} of pool {pool} withheld"
+)
+explain_retries = Sentence[str, str, int](
+    "pool {pool} tries again to boot its image{on_type}[; {later:creation is} withheld]"
+)
 
 
 def describe_causes(causes: Iterable[Cause]) -> str:
@@ -74,13 +62,10 @@ def describe_removal(causes: str, pool: str | None, count: int, machines: int, l
     )
 
 
-def describe_cost_rise(pool: str | None, machines: int, amount: str, limit: str) -> str:
-    """State the hourly cost that a config change adds to a pool or (None) to the fleet."""
-    where = f"in pool {pool}" if pool else "in the fleet"
-    what = write_count(machines, "machine")
-    return f"{what} that config asks for would add {amount}/h {where}; limit: {limit}"
-
-
+describe_cost_rise = Sentence[int, str, str | None, str](
+    "{machines:machine} that config asks for would add {amount}/h in [pool {pool}]"
+    "[{pool:unless}the fleet]; limit: {limit}"
+)
 explain_withheld = Sentence[str]("a guard withholds its machine: {reason}")
 explain_unknown_use = Sentence[str]("its use is unknown: {reason}")
 explain_missing_pool = Sentence[str]("no pool {pool} in fleet.yaml or with machines")

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fleet.model.facts import Attempt
-from fleet.model.images import ImageVersion, WaitingVersion
-from fleet.schema.units import write_count, write_duration, write_time
+from fleet.model.images import WaitingVersion
+from fleet.schema.units import write_count, write_time
 from fleet.words.sentence import Sentence
 
 UNPROMOTED_BY_PERSON = "it was made the candidate by hand"
@@ -37,29 +37,18 @@ explain_unpromoted = Sentence[str](
 )
 explain_manual = Sentence[str]("images.{image}.promote is manual")
 explain_failed = Sentence[str]("it failed: {why}")
-
-
-def explain_no_executor(image: str, queue: str, unproven: Iterable[str]) -> str:
-    """Explain why a queue assigns no work to workers of an image version, with a remedy."""
-    names = ", ".join(unproven) or "no executor is enabled"
-    return (
-        f"its test proved no executor, so queue {queue} gives it no work (unproven: {names}); "
-        "repeat the test on a machine that can run the jobs, or add the tags to "
-        f"images.{image}.provides"
-    )
-
-
+explain_no_executor = Sentence[str, Sequence[str], str](
+    "its test proved no executor, so queue {queue} gives it no work (unproven: [{unproven:comma}]"
+    "[{unproven:unless}no executor is enabled]); repeat the test on a machine that can run the "
+    "jobs, or add the tags to images.{image}.provides"
+)
 explain_other_task = Sentence[str, str, str](
     "queue {queue} requires {wanted}, and its worker has {own}"
 )
-
-
-def explain_trial(image: str, until: datetime, after: int) -> str:
-    """State when a candidate becomes current. `after` is the length of its trial in seconds."""
-    rule = f"images.{image}.promote.after is {write_duration(after)}"
-    return f"becomes current at {write_time(until)} if its machines boot ({rule})"
-
-
+explain_trial = Sentence[datetime, str, int](
+    "becomes current at {until:time} if its machines boot (images.{image}.promote.after is "
+    "{after:duration})"
+)
 describe_boot = Sentence[str, datetime]("last booted: {image} at {at:second}")
 describe_pin = Sentence[str, str](
     "image {image} is pinned to version {version} (images.{image}.version)"
@@ -68,43 +57,28 @@ explain_pin_state = Sentence[str, str]("{pin}, which is {state}: only tested ver
 explain_pin_unpublished = Sentence[str, str](
     "{pin}, which is not published at provider {provider}"
 )
-
-
-def explain_pin_unrecorded(pin: str, known: Iterable[str], *, promote: str = "") -> str:
-    """State that a pinned version is not in the store, and the versions that are."""
-    names = ", ".join(sorted(known)) or "none"
-    command = f"; to record the ids of fleet.yaml as this version: `fleet image promote {promote}`"
-    return f"{pin}, which is not in the store; it has: {names}{command if promote else ''}"
-
-
+explain_pin_unrecorded = Sentence[str, Sequence[str], str](
+    "{pin}, which is not in the store; it has: [{known:comma}][{known:unless}none]"
+    "[; to record the ids of fleet.yaml as this version: `fleet image promote {promote}`]"
+)
 advise_pin = Sentence[str](
     "a pinned version has no replacement: edit images.{image}.version in fleet.yaml"
 )
 explain_stopped = Sentence[str, str]("image {image} {stop}")
 describe_fall_back = Sentence[str]("new machines boot {version} instead")
-
-
-def explain_candidate_stopped(version: ImageVersion, stop: str, last: str) -> str:
-    """State why machines no longer boot a candidate version, and the time of its last boot."""
-    name = f"candidate {version.image} {version.version}"
-    return f"{name} {stop}; {last}; no machine is created with it"
-
-
-def describe_missing_tags(version: ImageVersion, tags: Iterable[str]) -> str:
-    """State the tags that the current version reports, but a candidate does not."""
-    name = f"candidate {version.image} {version.version}"
-    return f"{name} does not report {', '.join(tags)}, which the current version does"
-
-
-def describe_declared(image: str, declared: str) -> str:
-    """State that the image id in fleet.yaml is not promoted, with the command to promote it."""
-    return f"fleet.yaml names {declared}, which is not promoted: fleet image promote {image}"
-
-
-def describe_earlier(image: str, declared: str, current: str) -> str:
-    """State that fleet.yaml names an earlier image id than the current one, with the command."""
-    names = f"fleet.yaml names {declared}, but machines boot {current}"
-    return f"{names}, which was promoted later: fleet image promote {image}"
+explain_candidate_stopped = Sentence[str, str, str, str](
+    "candidate {image} {version} {stop}; {last_boot}; no machine is created with it"
+)
+describe_missing_tags = Sentence[str, str, Iterable[str]](
+    "candidate {image} {version} does not report {tags:comma}, which the current version does"
+)
+describe_declared = Sentence[str, str](
+    "fleet.yaml names {declared}, which is not promoted: fleet image promote {image}"
+)
+describe_earlier = Sentence[str, str, str](
+    "fleet.yaml names {declared}, but machines boot {current}, which was promoted later: fleet "
+    "image promote {image}"
+)
 
 
 class BootCount(NamedTuple):
@@ -129,9 +103,7 @@ def describe_type(kind: str) -> str:
     return "" if kind == OWN_TYPE else f" on {kind}"
 
 
-def describe_stop(counts: Iterable[BootCount], until: datetime) -> str:
-    """State the number of failed boots of an image, and when its boot is tried again."""
-    return f"{describe_failures(counts)}; retried from {_write_time_to_second(until)}"
+describe_stop = Sentence[str, datetime]("{failures}; retried from {until:second}")
 
 
 def suspect_machine(pool: str, kinds: Sequence[str], booted: Attempt) -> str:
@@ -150,68 +122,36 @@ advise_keeping = Sentence[str](
 )
 advise_approval = Sentence[str]("when the cause is mended: `{command}`")
 explain_stop_in_pool = Sentence[str, str]("in pool {pool} it {failures}")
-
-
-def explain_modes(modes: Iterable[str]) -> str:
-    """Explain that all pools with an image have a mode in which no version is promoted."""
-    return f"all pools with this image have mode {' or '.join(sorted(modes))}"
-
-
+explain_modes = Sentence[Sequence[str]]("all pools with this image have mode {modes:or}")
 explain_unknown_machines = Sentence[str]("the machines of pool {pool} are unknown in this run")
-
-
-def explain_no_boots(failed: int) -> str:
-    """State that all boots of a candidate failed, or (0) that no machine has booted it yet."""
-    all_failed = f"all of its {write_count(failed, 'boot')} failed so far"
-    return all_failed if failed else "no machine boots it yet"
-
-
-def explain_came_up(age: timedelta, boots: int, failed: int) -> str:
-    """State the age of a candidate version, and the number of its boots and failed boots."""
-    count = write_count(boots, "boot")
-    return f"candidate for {write_duration(age)}: {count}, {failed} failed"
-
-
-def explain_newer(providers: Iterable[str], current: str | None) -> str:
-    """State where a new version is published, and the current version; None without a version."""
-    than = f"is newer than {current}" if current else "no version is current"
-    return f"tested, published at {', '.join(sorted(providers))}, and {than}"
-
-
-def describe_streak(runs: int, until: datetime) -> str:
-    """Return the end of a sentence: the failed runs in a row, and the time of the next try."""
-    times = "in 1 run" if runs == 1 else f"in {runs} runs in a row"
-    return f"{times}); retried from {_write_time_to_second(until)}"
-
-
+explain_no_boots = Sentence[int](
+    "[all of its {failed:boot} failed so far][{failed:unless}no machine boots it yet]"
+)
+explain_came_up = Sentence[timedelta, int, int](
+    "candidate for {age:duration}: {boots:boot}, {failed} failed"
+)
+explain_newer = Sentence[Sequence[str], str | None](
+    "tested, published at {providers:comma}, and [is newer than {current}]"
+    "[{current:unless}no version is current]"
+)
+describe_streak = Sentence[int, datetime](
+    "in {runs} {runs:run|runs in a row}); retried from {until:second}"
+)
 explain_quota = Sentence[str, str]("the quota at provider {provider} is used up ({streak}")
-
-
-def explain_stock(provider: str, kind: str, streak: str, *, spot: bool) -> str:
-    """State that a machine type is out of stock at a provider."""
-    where = " on the spot market" if spot else ""
-    return f"{provider} is out of stock of {kind}{where} ({streak}"
-
-
+explain_stock = Sentence[str, str, bool, str](
+    "{provider} is out of stock of {kind}[{spot:if} on the spot market] ({streak}"
+)
 explain_taken = Sentence[str, str]("{provider} refused every name as taken ({streak}")
 explain_failed_attempts = Sentence[int, int, str](
     "{failures} of {attempts} attempts failed ({streak}"
 )
-
-
-def describe_creation(detail: str, timeout: str) -> str:
-    """State the error of the last creation of a worker's machine, or the time-out's message."""
-    if timeout:
-        return f"its creation timed out ({timeout})"
-    return f"its creation failed ({detail})"
-
-
-def describe_attempts(failed: int, last: datetime, detail: str) -> str:
-    """State the number of consecutive failed creations in a pool, and the last error."""
-    many = "1 attempt" if failed == 1 else f"{failed} attempts in a row"
-    return f"{many} to create a machine failed, last at {_write_time_to_second(last)}: {detail}"
-
-
+describe_creation = Sentence[str, str](
+    "its creation [timed out ({timeout})][{timeout:unless}failed ({detail})]"
+)
+describe_attempts = Sentence[int, datetime, str](
+    "{failed} {failed:attempt|attempts in a row} to create a machine failed, last at "
+    "{last:second}: {detail}"
+)
 explain_spot_price = Sentence[str, str](
     "the spot price of {kind} at provider {provider} is unknown"
 )

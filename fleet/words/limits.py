@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from fleet.model.plan import BudgetVerdict
 from fleet.model.values import amount_of, rate
-from fleet.schema.units import write_duration
 from fleet.words.sentence import Sentence
 
 UNSOLVED = (
@@ -42,9 +41,7 @@ def explain_warm(key: str, count: int, stop: str, by: str) -> str:
     return f"workers.{key} is {count}{f', but {stopped}' if stopped else ''}"
 
 
-def add_pool(pool: str, reason: str) -> str:
-    """Put the name of a pool before a reason; unchanged if the name is empty."""
-    return f"pool {pool} {reason}" if pool else reason
+add_pool = Sentence[str, str]("[pool {pool} ]{reason}")
 
 
 def explain_max(key: str, most: int, held: int) -> str:
@@ -99,13 +96,9 @@ explain_blocked = Sentence[str | None, str | None](
     "queue {desk} blocks owner {owner} (queues.{desk}.blocked)"
 )
 explain_tagged_first = Sentence[str]("serves requests for {tag} first")
-
-
-def name_budget(budget: str, *, of_pool: bool) -> str:
-    """Return "budget NAME", or "the budget of pool NAME" for the budget of a pool."""
-    return f"the budget of pool {budget}" if of_pool else f"budget {budget}"
-
-
+name_budget = Sentence[bool, str](
+    "[{of_pool:if}the budget of pool][{of_pool:unless}budget] {budget}"
+)
 explain_unknown_budget = Sentence[str, str, str]("the rest of {name} {when} is unknown: {reason}")
 explain_unknown_spending = Sentence[str]("spending is unknown: {reason}")
 explain_unseen_pool = Sentence[str]("the machines of pool {pool} are unknown")
@@ -140,18 +133,15 @@ def explain_used_budget(budget: BudgetVerdict, need: Decimal, what: str, *, of_p
     places = next((n for n in (2, 3) if f"{left:.{n}f}" != f"{need:.{n}f}"), 4)
     above = ", more than the whole budget" if need > budget.limit else ""
     return (
-        f"{name_budget(budget.budget, of_pool=of_pool)} has {left:.{places}f} of "
+        f"{name_budget(of_pool, budget.budget)} has {left:.{places}f} of "
         f"{rate(budget.limit)} {budget.unit} left "
         f"{budget.when} ({spent:.2f} spent, {reserved:.2f} reserved, "
         f"{budget.planned:.2f} planned), and the next {what} needs {need:.{places}f}{above}"
     )
 
 
-def explain_late(fastest: int, queue: str, deadline: int) -> str:
-    """State the seconds that a pool needs, and the shorter deadline of the queue or request."""
-    whose = f"the deadline of queue {queue}" if queue else "its own deadline"
-    needs = write_duration(fastest)
-    return f"needs {needs} for it, and {whose} is {write_duration(deadline)}"
-
-
+explain_late = Sentence[int, str, int](
+    "needs {fastest:duration} for it, and [the deadline of queue {queue}]"
+    "[{queue:unless}its own deadline] is {deadline:duration}"
+)
 explain_no_room = Sentence[str]("{key} leaves no room")

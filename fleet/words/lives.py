@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from fleet.model.plan import Action, Create, Reason
 from fleet.schema.findings import some_of
-from fleet.schema.units import write_count, write_duration, write_time
+from fleet.schema.units import write_duration
 from fleet.words.sentence import Sentence
 
 FAILED = "failed by its provider: its livechecks or `new` failed"
@@ -57,10 +57,10 @@ def join(*sentences: str) -> str:
     return "; ".join(filter(None, sentences))
 
 
-def explain_requests(first: str, more: int) -> str:
-    """Name the first request for which a machine is created, and the number of other requests."""
-    others = f" and {more} more wait" if more else " waits"
-    return f"request {first}{others} and no free worker fits {'them' if more else 'it'}"
+explain_requests = Sentence[str, int](
+    "request {first}[ and {more} more wait][{more:unless} waits] and no free worker fits "
+    "[{more:if}them][{more:unless}it]"
+)
 
 
 def describe_served(action: Action) -> str:
@@ -78,14 +78,7 @@ describe_figure = Sentence[str, int]("workers.{key} is {count}")
 explain_moved = Sentence[Sequence[str], Collection[str]](
     "this change moves {requests:some} to pool {pools:comma}"
 )
-
-
-def explain_lacking(lacking: int, stop: str) -> str:
-    """State how many of the `min` or `spare` machines are not created, and why."""
-    are = "is" if lacking == 1 else "are"
-    return f"{lacking} {are} not created" + (f": {stop}" if stop else "")
-
-
+explain_lacking = Sentence[int, str]("{lacking} {lacking:is|are} not created[: {stop}]")
 explain_paid = Sentence[int, int, int](
     "paid for another {paid:duration}, including the time of its deletion; a later run can delete "
     "it in time (cadence is {cadence:duration}, deleting takes up to {deleting:duration})"
@@ -93,20 +86,10 @@ explain_paid = Sentence[int, int, int](
 explain_idle = Sentence[int, str, str]("idle for {idle:duration}, {key} is {stated}")
 explain_short_idle = Sentence[str, str]("idle for less than {key} ({stated})")
 explain_excess = Sentence[int, int]("the pool has {machines:machine}, workers.max is {most}")
-
-
-def explain_disabled(returned: str | None) -> str:
-    """State that the worker of a machine is disabled. `returned` is its requeued request."""
-    return f"its worker is disabled{_give_back(returned)}"
-
-
-def explain_stopped(returned: str | None) -> str:
-    """State that a machine is stopped. `returned` is its request, to be queued again."""
-    return f"{STOPPED}{_give_back(returned)}"
-
-
-def _give_back(request: str | None) -> str:
-    return "" if request is None else f"; request {request} goes back to the queue"
+explain_disabled = Sentence[str | None](
+    "its worker is disabled[; request {returned} goes back to the queue]"
+)
+explain_stopped = Sentence[str | None](STOPPED + "[; request {returned} goes back to the queue]")
 
 
 explain_deaf = Sentence[int](DEAF + ", for more than {grace:duration}")
@@ -119,14 +102,11 @@ explain_silent_port = Sentence[int](
     "the port of its `ready` did not answer the last {misses} checks"
 )
 explain_lost_port = Sentence[int]("its port {port} no longer answers")
-
-
-def explain_late(within: int, port: int | None, *, revoked: bool = False) -> str:
-    """State the deadline that a machine missed: to open `port`, or to register (None)."""
-    end = f"({write_duration(within)}){_REVOKED if revoked else ''}"
-    if port is not None:
-        return f"its port {port} did not answer within ready.within {end}"
-    return f"its worker did not register within boot.deadline {end}"
+explain_late = Sentence[int | None, int, bool](
+    "[its port {port} did not answer within ready.within]"
+    "[{port:unless}its worker did not register within boot.deadline] ({within:duration})"
+    "[{revoked:if}" + _REVOKED + "]"
+)
 
 
 def explain_failed_boot(failure: str) -> str:
@@ -138,79 +118,45 @@ describe_hold = Sentence[str]("held {said}")
 explain_held_boot = Sentence[int, str]("held for {seconds:duration}: {failure}")
 explain_unread_orders = Sentence[str]("orders of operators are unknown: {reason}")
 explain_unread = Sentence[str, str]("{record} are unknown: {reason}")
-
-
-def explain_absent(
-    since: datetime, lists: int, rule: tuple[int, int], provider: str, *, works: bool
-) -> str:
-    """State since when a machine is unlisted. `rule`: lists and seconds until it is gone."""
-    least, after = rule
-    kept = "; its livecheck succeeds, so it is kept" if works else ""
-    return (
-        f"{RECORDED_ONLY} since {write_time(since)}: missing from "
-        f"{write_count(lists, 'complete list')}; gone after {least} in "
-        f"{write_duration(after)} (providers.{provider}.gone){kept}"
-    )
-
-
-def explain_gone(reason: str, ticket: str | None = None) -> str:
-    """Explain why a machine counts as gone. `ticket` is its ticket, if the ticket thus fails."""
-    fails = f"; ticket {ticket} fails" if ticket is not None else ""
-    return f"{RECORDED_ONLY}: {reason}{fails}"
-
-
+explain_absent = Sentence[datetime, int, int, int, str, bool](
+    RECORDED_ONLY + " since {since:time}: missing from {lists:complete list}; gone after {least} "
+    "in {after:duration} (providers.{provider}.gone)"
+    "[{works:if}; its livecheck succeeds, so it is kept]"
+)
+explain_gone = Sentence[str, str | None](RECORDED_ONLY + ": {reason}[; ticket {ticket} fails]")
 explain_lists = Sentence[int, int, str](
     "missing from {lists:complete list} in {lasted:duration} (providers.{provider}.gone)"
 )
 explain_undeleted = Sentence[datetime]("deleting since {since:time}: its provider still lists it")
-
-
-def explain_unmade(failed: str, closed: str) -> str:
-    """Explain why an unfinished creation is abandoned. `failed` is the error of the creation."""
-    began = failed or "an earlier apply was interrupted before creating it"
-    return f"{began}; no machine is listed; {closed or 'no longer needed'}"
-
-
-def explain_again(failed: str, *, exists: bool) -> str:
-    """Explain why an unfinished creation is repeated. `failed` is the error of the creation."""
-    if not failed:
-        return CREATION_INTERRUPTED
-    return f"{failed}; {'its provider lists it now' if exists else 'tried again'}"
-
-
+explain_unmade = Sentence[str, str](
+    "[{failed}][{failed:unless}an earlier apply was interrupted before creating it]; no machine "
+    "is listed; [{closed}][{closed:unless}no longer needed]"
+)
+explain_again = Sentence[str, bool](
+    "[{failed}; ][{failed:if}{exists:if}its provider lists it now]"
+    "[{failed:if}{exists:unless}tried again][{failed:unless}" + CREATION_INTERRUPTED + "]"
+)
 explain_replacement = Sentence[str, str]("replaces {old}: {reason}")
 explain_no_room = Sentence[str]("{reason}; workers.max leaves no room to replace it first")
 explain_turn = Sentence[int]("waits for its turn (replace.at_a_time is {share}%)")
 explain_window = Sentence[datetime, str](
     "the next of replace.windows opens {opens:%Y-%m-%d %H:%M} {zone}"
 )
-
-
-def explain_unknown_zones(zones: Iterable[str]) -> str:
-    """Explain that no replacement window opens, because time zones are unknown here."""
-    named = ", ".join(sorted(zones))
-    return f"no window of replace.windows opens: time zone {named} is unknown here"
-
-
+explain_unknown_zones = Sentence[Sequence[str]](
+    "no window of replace.windows opens: time zone {zones:comma} is unknown here"
+)
 explain_canary = Sentence[int]("a candidate of its image takes {share}% of the pool's workers")
 explain_other_image = Sentence[str, Iterable[str]]("boots image {booted}, current is {images:or}")
 explain_other_type = Sentence[str, Iterable[str]]("machine type is {kind}, current is {types:or}")
 explain_age = Sentence[int, str]("machine is {age:duration} old, retire.max_age is {stated}")
 explain_uses = Sentence[int, str]("finished {uses:request}, retire.max_uses is {stated}")
-
-
-def explain_returned(*, reusable: bool) -> str:
-    """Explain why no other ticket may use a machine after its ticket has ended."""
-    rule = "`reuse` is over" if reusable else "its pool has no `reuse`"
-    return f"its ticket ended and no other may use this machine: {rule}"
-
-
-def explain_reuse_over(idle: int, key: str, most: int) -> str:
-    """State for how many seconds no ticket of a machine's sandbox came, and the limit."""
-    since, limit = write_duration(idle), write_duration(most)
-    return f"no ticket of its sandbox came for {since}, reuse.{key} is {limit}"
-
-
+explain_returned = Sentence[bool](
+    "its ticket ended and no other may use this machine: [{reusable:if}`reuse` is over]"
+    "[{reusable:unless}its pool has no `reuse`]"
+)
+explain_reuse_over = Sentence[int, str, int](
+    "no ticket of its sandbox came for {idle:duration}, reuse.{key} is {most:duration}"
+)
 explain_no_reuse = Sentence[str]("its ticket ended and `reuse` no longer allows another: {reason}")
 explain_sandbox = Sentence[str, int](
     "kept for the next ticket of its sandbox, reuse.{key} is {most:duration}"
@@ -243,16 +189,10 @@ def explain_release(trouble: str, running: str | None, *, ticket: bool = False) 
 
 
 explain_unseen = Sentence[str]("its stack knows it; {blind}")
-
-
-def explain_busy(running: str | None, *, away: bool, going: bool, held: str | None) -> str:
-    """State the current work of a worker, and if the worker is deleted afterwards."""
-    work = f"runs request {running}" if running else "is busy"
-    last = "; gets no new work and is deleted afterwards" if going else ""
-    last = last if held is None else f"; held {held}"
-    return f"{work}{', but is not connected' if away else ''}{last}"
-
-
+explain_busy = Sentence[str | None, bool, str | None, bool](
+    "[runs request {running}][{running:unless}is busy][{away:if}, but is not connected]"
+    "[{held:unless}{going:if}; gets no new work and is deleted afterwards][; held {held}]"
+)
 explain_reserved = Sentence[str]("reserved for request {request}")
 explain_partly_read = Sentence[str]("queue {queue} only partly read: scale-down paused")
 explain_requested_creation = Sentence[str]("created {when}, " + REQUESTED)

@@ -13,7 +13,7 @@ from fleet.model.decisions import (
     SizeReason,
     Unfit,
 )
-from fleet.schema.findings import listed, yaml_key
+from fleet.schema.findings import listed
 from fleet.schema.units import write_count
 from fleet.words.images import describe_unpublished
 from fleet.words.sentence import Sentence
@@ -89,11 +89,7 @@ def describe_nearest(decisions: Sequence[Decision]) -> str:
     return f"no pool fits; nearest is {name}, which {'; '.join(map(describe, shown))}{but}"
 
 
-def explain_unprovided(tag: str, path: Path) -> str:
-    """State the tag that no pool provides, and the rule that adds it to the request."""
-    return f"no pool provides {tag}, which {yaml_key(path[:2])} asks for"
-
-
+explain_unprovided = Sentence[str, Path]("no pool provides {tag}, which {rule:key} asks for")
 explain_unserved_queue = Sentence[str | None]("no pool serves queue {queue}")
 explain_unknown_value = Sentence[str, Path]("{refused}; correct the request, or {path:key}")
 explain_unknown_environment = Sentence[str, str](

@@ -34,19 +34,11 @@ explain_missing_pool = Sentence[str](
 )
 describe_left = Sentence[str, str, str]("{machine} (pool {pool}) not rebuilt: {reason}")
 describe_clock = Sentence[str, str]("`fleet apply` refuses this clock: {fault}{trust}")
-
-
-def describe_heartbeat(fleet: str, reason: str, *, alive: bool) -> str:
-    """State that runs of a fleet continue (`alive`) or have stopped, and why."""
-    return f"fleet {fleet} is {'alive' if alive else 'DEAD'}: {reason}"
-
-
+describe_heartbeat = Sentence[str, bool, str](
+    "fleet {fleet} is [{alive:if}alive][{alive:unless}DEAD]: {reason}"
+)
 describe_location = Sentence[str]("its own list is that of {location}")
-
-
-def explain_place(reason: str, place: str) -> str:
-    """Append the position of a key in fleet.yaml to a reason; unchanged if empty."""
-    return f"{reason}; see {place}" if place else reason
+explain_place = Sentence[str, str]("{reason}[; see {place}]")
 
 
 def explain_guard(reason: str, limit: str, way_out: str) -> str:

@@ -1,5 +1,6 @@
 """Sentences with gaps. The form of a gap determines the text of its figure."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from string import Formatter
@@ -13,41 +14,63 @@ _FORMS: dict[str, Callable[[Any], str]] = {
     "": str,
     "comma": ", ".join,
     "duration": write_duration,
+    "if": lambda _: "",
     "key": yaml_key,
     "listed": listed,
     "or": " or ".join,
     "second": "{:%Y-%m-%d %H:%M:%S} UTC".format,
     "some": some_of,
     "time": write_time,
+    "unless": lambda _: "",
 }
+_CLAUSES = re.compile(r"\[[^\]]*\]|[^\[]+")
+_Part = tuple[str, str, Callable[[Any], str]]
+"""Text before a gap, the name of the gap (empty without a gap), and its form."""
 
 
 class Sentence(Generic[*Figures]):
     """A sentence with the types of its figures, in the order in which their gaps appear.
 
     Each gap has a name and a form: `Sentence[int, str]("idle for {idle:duration}: {reason}")`. A
-    form is an entry of `_FORMS`, a format of Python that begins with `.` or `%`, or a noun. `is`
-    after a noun adds the verb: `{count:action is}` becomes "1 action is" or "2 actions are".
+    form is an entry of `_FORMS`, a format of Python that begins with `.`, `,` or `%`, or a noun.
+    `is` after a noun adds the verb: `{count:action is}` becomes "1 action is" or "2 actions are".
+    `{count:is|are}` becomes the text for one, or for many.
+
+    A clause in brackets is left out if a figure in it is empty: `"closed[: {reason}]"`. The form
+    `if` is such a condition without text, and `unless` its opposite.
     """
 
     def __init__(self, text: str) -> None:
         self.gaps: dict[str, None] = {}
         """Names of the gaps, in the order of the figures of a call."""
-        self._parts: list[tuple[str, str, Callable[[Any], str]]] = []
-        for lead, name, form, _ in Formatter().parse(text):
-            self._parts.append((lead, name or "", _write_as(form or "")))
-            if name:
-                self.gaps[name] = None
+        self._clauses: list[tuple[dict[str, bool], list[_Part]]] = []
+        for clause in _CLAUSES.findall(text):
+            is_optional = clause[0] == "["
+            gaps = [*Formatter().parse(clause[1:-1] if is_optional else clause)]
+            forms = {name: form != "unless" for _, name, form, _ in gaps if name}
+            self.gaps |= dict.fromkeys(forms)
+            parts = [(lead, name or "", _write_as(form or "")) for lead, name, form, _ in gaps]
+            self._clauses.append((forms if is_optional else {}, parts))
 
     def __call__(self, *figures: *Figures) -> str:
         """Return the sentence with these figures."""
         given: tuple[object, ...] = figures
         values = {"": ""} | dict(zip(self.gaps, given, strict=True))
-        return "".join([lead + write(values[name]) for lead, name, write in self._parts])
+        return "".join(
+            [
+                lead + write(values[name])
+                for conditions, parts in self._clauses
+                if all(bool(values[name]) is wanted for name, wanted in conditions.items())
+                for lead, name, write in parts
+            ]
+        )
 
 
 def _write_as(form: str) -> Callable[[Any], str]:
-    if form.startswith((".", "%")):
+    if "|" in form:
+        one, many = form.split("|")
+        return lambda count: one if count == 1 else many
+    if form.startswith((".", ",", "%")):
         return f"{{:{form}}}".format
     noun = form.removesuffix(" is")
     if noun != form:

@@ -62,17 +62,10 @@ describe_reason = Sentence[str]("Waits: {reason}.")
 describe_no_contact = Sentence[str]("Ask the maintainers of fleet {fleet}.")
 describe_running = Sentence[str, str]("Runs on {worker}{length}.")
 describe_end = Sentence[str]("runs, done {end}")
-
-
-def describe_choice(behind: str) -> str:
-    """State what the user of a build can do; `behind` is an own build that goes first."""
-    choice = f" Or cancel {behind} if this build is more urgent." if behind else ""
-    return f"Nothing to do: it starts by itself.{choice}"
-
-
-def name_build(package: str, request: str, user: str = "") -> str:
-    """Return the package, id and user of a build, for example "chromium debian/102 (ada)"."""
-    return " ".join(filter(None, (package, request, user and f"({user})")))
+describe_choice = Sentence[str](
+    "Nothing to do: it starts by itself.[ Or cancel {behind} if this build is more urgent.]"
+)
+name_build = Sentence[str, str, str]("[{package} ]{request}[ ({user})]")
 
 
 def describe_start(start: datetime, after: str, end: datetime | None, assumption: str) -> str:
@@ -168,10 +161,10 @@ def describe_wait_for(payer: str, who: str, count: int) -> str:
     return f"Waits for {other} {noun}{f' of the same {payer}' if payer else ''}."
 
 
-def describe_no_gain(edits: Sequence[str], *, is_complete: bool) -> str:
-    """State the edits that do not help; not `is_complete`: a search stopped before its end."""
-    said = f"None of these starts it sooner: {'; '.join(edits)}." if edits else NO_GAIN
-    return said if is_complete else f"{said} Not all edits were checked."
+describe_no_gain = Sentence[str, bool](
+    "[None of these starts it sooner: {edits}.][{edits:unless}" + NO_GAIN + "]"
+    "[{complete:unless} Not all edits were checked.]"
+)
 
 
 def describe_gain(edits: str, start: datetime | None, now: datetime | None) -> str:

@@ -233,9 +233,10 @@ class GoneMachine(LifeRule):
                 because = lives.explain_absent(
                     absence.since,
                     absence.lists,
-                    (rule.lists, rule.after),
+                    rule.lists,
+                    rule.after,
                     provider,
-                    works=bool(absence.works),
+                    bool(absence.works),
                 )
                 pool_plan.keep(unit, Reason.NOT_KNOWN, because)
         for unit, gone in pool_plan.inventory.gone:
@@ -245,7 +246,7 @@ class GoneMachine(LifeRule):
             else:
                 has_ended = unit.worker is not None and unit.worker.uses
                 reason = Reason.TICKET_RETURNED if has_ended else Reason.GONE
-                pool_plan.delete(unit, reason, lives.explain_gone(gone), absent="gone")
+                pool_plan.delete(unit, reason, lives.explain_gone(gone, None), absent="gone")
 
 
 class InterruptedRun(LifeRule):
@@ -289,7 +290,7 @@ def _finish_creations(pool_plan: PoolPlan) -> None:
             continue
         exists = unit.machine is not None
         held += not exists
-        because = lives.explain_again(failed, exists=exists)
+        because = lives.explain_again(failed, exists)
         why = Why(Reason.INTERRUPTED, Cause.KNOWLEDGE, because, exists=exists)
         # The listing order of a stack must not change the bytes of a plan.
         labels, settings = sorted(unit.inputs.labels.items()), sorted(unit.inputs.settings.items())

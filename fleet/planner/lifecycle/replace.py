@@ -172,7 +172,7 @@ def why_closed(windows: Iterable[DailyWindow], now: datetime) -> str:
         return ""
     openings = [(moment, w.zone) for w in windows if (moment := w.next_opening(now))]
     if not openings:
-        return lives.explain_unknown_zones({window.zone for window in windows})
+        return lives.explain_unknown_zones(sorted({window.zone for window in windows}))
     moment, zone = min(openings)
     return lives.explain_window(moment.astimezone(_zone(zone)), zone)
 

@@ -207,7 +207,7 @@ class DrainedWorker(LifeRule):
             due = pool_plan.due.get(unit.name)
             if _has_served_ticket(pool_plan, unit) and not pool_plan.unwanted and not due:
                 is_reusable = pool_plan.pool is not None and pool_plan.pool.reuse is not None
-                returned = lives.explain_returned(reusable=is_reusable)
+                returned = lives.explain_returned(is_reusable)
                 pool_plan.delete(unit, Reason.TICKET_RETURNED, returned)
                 continue
             idle = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
