@@ -45,7 +45,7 @@ from fleet.explain.doctor import (
 )
 from fleet.explain.troubles import find_troubles
 from fleet.model.decisions import SizeReason
-from fleet.model.doctor import CheckResult, Diagnosis, Result, Summary, judge_clock, judged, wrong
+from fleet.model.doctor import CheckResult, Diagnosis, Result, Summary, judge, judge_clock, wrong
 from fleet.model.facts import Listing, Stack, Unknown
 from fleet.planner.assembly import IMAGE_PAGE
 from fleet.planner.budgets import spending_limits
@@ -111,7 +111,7 @@ def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
         *_images(case),
         *_troubles(case),
         *_further(case.fleet, asked),
-        *(judged("unchecked", *each) for each in asked.unchecked.items()),
+        *(judge("unchecked", *each) for each in asked.unchecked.items()),
     )
     # Other subjects repeat an error of the store.
     errors = {each.said for each in findings if (each.about, each.result) == (_STORE, "wrong")}
@@ -140,7 +140,7 @@ def _secrets(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
             yield wrong(about, error, _fix_for(reference))
             continue
         exposed = asked.secrets.exposure(reference)
-        yield judged("notice", about, *exposed) if exposed else judged("ok", about, "found")
+        yield judge("notice", about, *exposed) if exposed else judge("ok", about, "found")
 
 
 def _fix_for(reference: Secret) -> str:
@@ -162,7 +162,7 @@ def _servers(
         except FleetError as error:
             yield wrong(f"queue {queue}, server", error, f"see queues.{queue}.url in fleet.yaml")
             continue
-        yield judged("ok", f"queue {queue}, server", "it answers")
+        yield judge("ok", f"queue {queue}, server", "it answers")
         yield judge_clock(
             f"queue {queue}, clock", theirs=summary.server_time, ours=summary.asked_at
         )
@@ -174,7 +174,7 @@ def _check_token(case: Case, queue: str, server: Server) -> CheckResult:
     about = f"queue {queue}, token"
     declared = case.fleet.queues[queue]
     if isinstance(declared, DebusineQueue) and declared.token is None:
-        return judged("unchecked", about, f"no token; set queues.{queue}.token to use REST")
+        return judge("unchecked", about, f"no token; set queues.{queue}.token to use REST")
     try:
         user = server.user()
     except FleetError as error:
@@ -183,7 +183,7 @@ def _check_token(case: Case, queue: str, server: Server) -> CheckResult:
         return wrong(
             about, "the server does not recognise this token", "debusine-admin create_token USER"
         )
-    return judged("ok", about, f"token of user {user}")
+    return judge("ok", about, f"token of user {user}")
 
 
 def _check_counts(queue: str, server: Server) -> CheckResult:
@@ -195,7 +195,7 @@ def _check_counts(queue: str, server: Server) -> CheckResult:
             about, error, f"allow this computer to read open-metrics of queues.{queue}.url"
         )
     told = ", ".join(f"{scope} {count:,}" for scope, count in sorted(counted.items()))
-    return judged("ok", about, f"pending by scope: {told}")
+    return judge("ok", about, f"pending by scope: {told}")
 
 
 def _rules(case: Case) -> Iterator[CheckResult]:
@@ -205,10 +205,10 @@ def _rules(case: Case) -> Iterator[CheckResult]:
         see = f"see queues.{verdict.queue}.rules in fleet.yaml"
         fix = {"in-force": "", "unseen": see}.get(verdict.state, verdict.fix)
         kind: Result = "ok" if verdict.state == "in-force" else "wrong"
-        yield judged(kind, about, describe_rules(verdict), fix)
+        yield judge(kind, about, describe_rules(verdict), fix)
     for queue in sorted(case.fleet.queues):
         if has_own_rules(case.fleet, queue) and not places_of(case.fleet, queue):
-            yield judged(
+            yield judge(
                 "unchecked",
                 f"queue {queue}, rules",
                 "cannot check whether the queue has the rules of fleet.yaml: set "
@@ -226,23 +226,23 @@ def _registries(case: Case) -> Iterator[CheckResult]:
         about = f"queue {queue}, workers"
         match reading.workers:
             case None if not is_server:
-                yield judged(
+                yield judge(
                     "unchecked", about, "the recording has no workers; using the provider's list"
                 )
             case None:
                 said = f"unknown which workers are idle or busy: REST does not say; set {key}"
-                yield judged("unchecked", about, said, "fleet debusine grants")
+                yield judge("unchecked", about, said, "fleet debusine grants")
             case Unknown() as unread:
                 yield wrong(about, unread, f"see {key} in fleet.yaml")
             case workers:
-                yield judged("ok", about, f"{len(workers):,} registered")
+                yield judge("ok", about, f"{len(workers):,} registered")
 
 
 def _providers(case: Case) -> Iterator[CheckResult]:
     for name, listing in sorted(case.world.providers.items()):
         about = f"provider {name}, machines"
         if isinstance(listing, Listing):
-            yield judged("ok", about, f"{len(listing.machines):,} of this fleet")
+            yield judge("ok", about, f"{len(listing.machines):,} of this fleet")
         else:
             provider = case.fleet.providers.get(name)
             own = isinstance(provider, HooksProvider)  # from `providers`, or of a pool
@@ -260,7 +260,7 @@ def _engines(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
             said = "no passphrase to encrypt the secrets in stack state"
             yield wrong(about, said, "state: {passphrase: {env: NAME}} in fleet.yaml")
         else:
-            yield judged("ok", about, engine.name)
+            yield judge("ok", about, engine.name)
 
 
 def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
@@ -281,7 +281,7 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
     if runs:
         began = datetime.fromisoformat(runs[0]["started"])
         ran = f"last run started at {write_time(began)}"
-    yield judged("ok", _STORE, ran)
+    yield judge("ok", _STORE, ran)
     for fault in faults if case.fleet.pools else ():  # without pools there is nothing to apply
         yield wrong("state, clock", f"`fleet apply` refuses this clock: {fault}", _SET_CLOCK)
     if isinstance(case.world.ledger, Unknown) and spending_limits(case.fleet):
@@ -294,21 +294,21 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
         elif stack.interrupted:
             known = ("the apply that holds the lock is changing it",)
             dead = ("an apply was interrupted while changing it", "fleet apply")
-            yield judged("notice", f"pool {pool}, stack", *(dead if holder == killed else known))
+            yield judge("notice", f"pool {pool}, stack", *(dead if holder == killed else known))
 
 
 def _lock(holder: tuple[str, str] | None, killed: tuple[str, str] | None) -> CheckResult:
     if holder is None:
-        return judged("ok", "state, lock", "free")
+        return judge("ok", "state, lock", "free")
     if killed:
-        return judged("notice", "state, lock", describe_killed(*killed), "fleet apply")
+        return judge("notice", "state, lock", describe_killed(*killed), "fleet apply")
     said = f"held by {holder[0]} since {holder[1]}; if that run is dead, unlock it"
-    return judged("notice", "state, lock", said, "fleet state unlock")
+    return judge("notice", "state, lock", said, "fleet state unlock")
 
 
 def _images(case: Case) -> Iterator[CheckResult]:
     for each in case.plan.waiting_versions:
-        yield judged(
+        yield judge(
             "notice", f"image {each.image}, promotion", describe_waiting(each), each.command
         )
     for name, found in find_image_troubles(case.fleet, case.world, case.inventory).items():
@@ -317,7 +317,7 @@ def _images(case: Case) -> Iterator[CheckResult]:
     for pool in case.plan.pools:
         if any(each.code is SizeReason.UNPUBLISHED for each in pool.decisions):
             fix = "build, test and publish the image (docs/how-to/bake-an-image.md)"
-            yield judged("notice", f"pool {pool.pool}, image", pool.because, fix)
+            yield judge("notice", f"pool {pool.pool}, image", pool.because, fix)
 
 
 def _troubles(case: Case) -> Iterator[CheckResult]:
@@ -325,15 +325,15 @@ def _troubles(case: Case) -> Iterator[CheckResult]:
     for each in find_troubles(case.plan):
         if each.by and not each.reported:
             # A person's decision is no fault, so its end is no remedy.
-            yield judged("notice", each.about, describe_persons_order(each.said, each.by))
+            yield judge("notice", each.about, describe_persons_order(each.said, each.by))
         elif not each.reported:
-            yield judged("notice", each.about, each.said, each.fix)
+            yield judge("notice", each.about, each.said, each.fix)
 
 
 def _further(fleet: Fleet, asked: CheckupInputs) -> Iterator[CheckResult]:
     if fleet.pools and not fleet.contact:
         fix = "add `contact: admins@example.org` to fleet.yaml"
-        yield judged("notice", "contact", NO_CONTACT, fix)
+        yield judge("notice", "contact", NO_CONTACT, fix)
     for about, check in asked.further.items():
         try:
             yield from check()
@@ -424,7 +424,7 @@ def find_missing(fleet: Fleet) -> Iterator[str]:
 def _check_installation(fleet: Fleet, *, builds: bool) -> Sequence[CheckResult]:
     said = f"fleet {version('fleet-reconciler')} on Python {platform.python_version()}"
     extras = judge_extras(fleet, {*filter(_is_installed, EXTRAS)}, builds=builds)
-    return (judged("ok", "fleet, version", said), extras)
+    return (judge("ok", "fleet, version", said), extras)
 
 
 def judge_extras(fleet: Fleet, installed: Collection[str], *, builds: bool) -> CheckResult:
@@ -441,10 +441,10 @@ def judge_extras(fleet: Fleet, installed: Collection[str], *, builds: bool) -> C
         return wrong(ABOUT_EXTRAS, said, add_extra("images"))
     if "solver" not in installed:
         said = "the solver is not installed: plans are made first come, first served"
-        return judged("notice", ABOUT_EXTRAS, said, add_extra("solver"))
+        return judge("notice", ABOUT_EXTRAS, said, add_extra("solver"))
     absent = sorted(EXTRAS.keys() - installed)
     more = f"; not installed, and not needed: {', '.join(absent)}" if absent else ""
-    return judged("ok", ABOUT_EXTRAS, f"installed: {', '.join(sorted(installed))}{more}")
+    return judge("ok", ABOUT_EXTRAS, f"installed: {', '.join(sorted(installed))}{more}")
 
 
 _Look = tuple[str, Callable[[], Sequence[CheckResult]]]
@@ -477,7 +477,7 @@ def _tools(fleet: Fleet) -> Iterator[_Look]:
 
 def _pulumi() -> Sequence[CheckResult]:
     try:
-        return (judged("ok", "Pulumi, version", f"{find_cli()} fits"),)
+        return (judge("ok", "Pulumi, version", f"{find_cli()} fits"),)
     except EngineAbsent as error:
         return (wrong("Pulumi, version", str(error), GET_CLI),)
 
@@ -503,7 +503,7 @@ def _gitlab(fleet: Fleet, folder: Path) -> Sequence[CheckResult]:
 def _program(project: str) -> Sequence[CheckResult]:
     program = load_project(project).program
     evaluate(lambda: program({"workers": []}), project=project, stack="of-nothing")
-    return (judged("ok", f"stacks/{project}, program", "it runs"),)
+    return (judge("ok", f"stacks/{project}, program", "it runs"),)
 
 
 def _list_unchecked(fleet: Fleet, file: str) -> Iterator[tuple[str, str]]:

@@ -65,7 +65,7 @@ class _Stored(NamedTuple):
         return self.fleet, self.store, self.storage
 
 
-def _with_store(act: Callable[[_Stored], int]) -> Run:
+def _run_on_store(act: Callable[[_Stored], int]) -> Run:
     """Return a command that loads the configuration, and then acts on the fleet's state."""
 
     def run(args: argparse.Namespace, console: Console) -> int:
@@ -253,33 +253,35 @@ ARGUMENTS = (
         action(
             "init",
             "create the store (once per fleet)",
-            _with_store(_init),
+            _run_on_store(_init),
             option("--forget-stack", "STACK", "forget a stack that lost its state"),
         ),
-        action("show", "show location and contents of store and stacks", _with_store(_show), JSON),
+        action(
+            "show", "show location and contents of store and stacks", _run_on_store(_show), JSON
+        ),
         action(
             "orphans",
             "list machines without a stack entry, and stack entries without a machine",
-            _with_store(_orphans),
+            _run_on_store(_orphans),
             JSON,
         ),
         action(
             "rebuild",
             "rebuild lost state from the labels of machines",
-            _with_store(_rebuild),
+            _run_on_store(_rebuild),
             JSON,
             _APPLY,
         ),
         action(
             "export",
             "write the store and the stacks to a file",
-            _with_store(lambda s: export_state(*s.place, s.args.out, s.console)),
+            _run_on_store(lambda s: export_state(*s.place, s.args.out, s.console)),
             argument("--out", metavar="FILE", required=True, help="file to write"),
         ),
         action(
             "import",
             "import a file of `fleet state export`",
-            _with_store(lambda s: import_state(*s.place, s.args.source, s.console)),
+            _run_on_store(lambda s: import_state(*s.place, s.args.source, s.console)),
             argument("source", metavar="FILE", help="file to read"),
         ),
         action(
@@ -291,13 +293,13 @@ ARGUMENTS = (
         action(
             "migrate",
             "upgrade a store from an older version of fleet",
-            _with_store(_migrate),
+            _run_on_store(_migrate),
             _APPLY,
         ),
         action(
             "unlock",
             "remove the locks that dead runs left",
-            _with_store(lambda s: unlock(*s.place, s.args.holder, s.console)),
+            _run_on_store(lambda s: unlock(*s.place, s.args.holder, s.console)),
             option(
                 "--holder",
                 "WHO",

@@ -17,7 +17,7 @@ from fleet.model.doctor import (
     QueueWait,
     Result,
     Summary,
-    judged,
+    judge,
     wrong,
 )
 from fleet.model.facts import Demand, Request, Unknown
@@ -43,11 +43,11 @@ def judge_demand(case: Case, summaries: Summaries) -> Iterator[CheckResult]:
             yield wrong(about, reading.demand, f"see queues.{queue} in fleet.yaml")
             continue
         if queue in estimates:
-            yield judged("notice", about, estimates[queue].because, "fleet debusine grants")
+            yield judge("notice", about, estimates[queue].because, "fleet debusine grants")
         else:
             count = sum(request.count for request in reading.demand.requests)
             waits = "1 request waits" if count == 1 else f"{count:,} requests wait"
-            yield judged("ok", about, f"{waits} without a worker")
+            yield judge("ok", about, f"{waits} without a worker")
         yield from _unservable_requests(case, queue)
         if queue in summaries:
             yield from _requests_without_workers(case, queue, reading.demand, summaries[queue])
@@ -107,7 +107,7 @@ def _unservable_requests(case: Case, queue: str) -> Iterator[CheckResult]:
     for because, keys in sorted(hopeless.items()):
         said = describe_unservable(_names(keys), because)
         fix = f"fleet explain request {keys[0]}"
-        yield judged("notice", f"queue {queue}, requests", said, fix)
+        yield judge("notice", f"queue {queue}, requests", said, fix)
 
 
 def _requests_without_workers(
@@ -221,7 +221,7 @@ def unchecked_gitlab(said: str) -> CheckResult:
 
 
 def _finding(about: str, result: Result, said: str, fix: str = "") -> CheckResult:
-    return judged(result, f"GitLab, {about}", said, f"GitLab: {fix}" if fix else "")
+    return judge(result, f"GitLab, {about}", said, f"GitLab: {fix}" if fix else "")
 
 
 def _declared_variables(fleet: Fleet) -> dict[str, str]:

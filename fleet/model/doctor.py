@@ -108,7 +108,7 @@ class Diagnosis(Value):
         return int(any(finding.result == "wrong" for finding in self.findings))
 
 
-def judged(result: Result, about: str, said: str, fix: str = "") -> CheckResult:
+def judge(result: Result, about: str, said: str, fix: str = "") -> CheckResult:
     """Return the finding of a check."""
     return CheckResult(about=about, result=result, said=said, fix=fix)
 
@@ -117,16 +117,16 @@ def wrong(about: str, found: FleetError | Unknown | str, fix: str) -> CheckResul
     """Return a finding for an error. Its fix is the command that `found` names, or else `fix`."""
     said = found.unknown if isinstance(found, Unknown) else str(found)
     own = "" if isinstance(found, str) else found.fix
-    return judged("wrong", about, said, own or fix)
+    return judge("wrong", about, said, own or fix)
 
 
 def judge_clock(about: str, *, theirs: datetime | None, ours: datetime) -> CheckResult:
     """Return a finding on the difference between the clocks of a server and this computer."""
     if theirs is None:
-        return judged("unchecked", about, "it reports no time")
+        return judge("unchecked", about, "it reports no time")
     skew = int((theirs - ours).total_seconds())
     if abs(skew) <= _REPORTED_SKEW:
-        return judged("ok", about, f"within {_REPORTED_SKEW} s of this clock")
+        return judge("ok", about, f"within {_REPORTED_SKEW} s of this clock")
     ahead = "ahead of" if skew > 0 else "behind"
     said = f"its clock is {write_duration(abs(skew))} {ahead} this computer's"
     return wrong(about, said, "timedatectl set-ntp true, on the computer with the wrong clock")
