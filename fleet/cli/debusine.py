@@ -1,11 +1,11 @@
 """Print the SQL that grants fleet's rights in a Debusine database, or check a role's rights."""
 
 import argparse
-import json
 from collections.abc import Iterator
 
 from fleet.apply.config import load_config
 from fleet.cli.arguments import JSON, action, actions, flag, option
+from fleet.cli.output import show_text
 from fleet.errors import FleetError, WrongUsage
 from fleet.ports import Console
 from fleet.queues.debusine.checkup import GrantDifference, compare, rights, write_grants
@@ -38,28 +38,22 @@ def run(args: argparse.Namespace, console: Console) -> int:
         if args.queue:
             raise WrongUsage("--queue needs --check")
         role = args.role or ("fleet_rw" if args.admin else "fleet_ro")
-        if args.json:
-            needed = [
-                {"table": right.table, "privilege": right.privilege, "column": right.column}
-                for right in rights(admin=args.admin)
-            ]
-            sql = write_grants(role, admin=args.admin)
-            console.out(json.dumps({"role": role, "sql": sql, "rights": needed}, indent=2))
-        else:
-            console.out(write_grants(role, admin=args.admin))
+        needed = [
+            {"table": right.table, "privilege": right.privilege, "column": right.column}
+            for right in rights(admin=args.admin)
+        ]
+        sql = write_grants(role, admin=args.admin)
+        show_text(args, console, {"role": role, "sql": sql, "rights": needed}, sql)
         return 0
     if args.role:
         raise WrongUsage("--check uses the role of fleet.yaml; remove --role")
     standings = dict(_check(args, load_config(args, console).fleet))
-    if args.json:
-        values = {
-            queue: {"role": each.role, "missing": [*each.missing], "excess": [*each.excess]}
-            for queue, each in standings.items()
-        }
-        console.out(json.dumps(values, indent=2))
-    else:
-        for queue, standing in standings.items():
-            console.out(_describe_grant(queue, standing, admin=args.admin))
+    values = {
+        queue: {"role": each.role, "missing": [*each.missing], "excess": [*each.excess]}
+        for queue, each in standings.items()
+    }
+    texts = (_describe_grant(*each, admin=args.admin) for each in standings.items())
+    show_text(args, console, values, "\n".join(texts))
     return int(any(standing.missing or standing.excess for standing in standings.values()))
 
 

@@ -1,12 +1,12 @@
 """`fleet log`: show author, time and reason of changes, or verify that no entry was removed."""
 
 import argparse
-import json
 from collections import deque
 from collections.abc import Iterator
 
 from fleet.apply.config import load_config
 from fleet.cli.arguments import FILE, JSON, SPAN, argument, count, moment_of, option, repeated
+from fleet.cli.output import show_text
 from fleet.clock import utc_now
 from fleet.errors import WrongUsage
 from fleet.model.log import KEPT, Chain, LogEntry, find_breaks, has_mark, read_mark
@@ -57,23 +57,18 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.verify is not None:
         chain = store.log_chain()
         breaks = [*find_breaks(chain), *_find_lost(args.verify, chain)]
-        if args.json:
-            shown_chain = {
-                "whole": not breaks,
-                "head": str(chain.head),
-                "entries": len(chain.links),
-                "removed_by_retention": chain.anchor.number,
-                "breaks": breaks,
-            }
-            console.out(json.dumps(shown_chain, indent=2))
-        elif breaks:
-            console.out("\n  ".join(["the log is not what was written:", *breaks]))
-        else:
-            first = f"entries {chain.anchor.number + 1} to {chain.head.number}"
-            console.out(
-                f"{first if chain.links else 'no entries'}: nothing removed or changed\n"
-                f"last: {chain.head}"
-            )
+        shown_chain = {
+            "whole": not breaks,
+            "head": str(chain.head),
+            "entries": len(chain.links),
+            "removed_by_retention": chain.anchor.number,
+            "breaks": breaks,
+        }
+        first = f"entries {chain.anchor.number + 1} to {chain.head.number}"
+        first = first if chain.links else "no entries"
+        whole = f"{first}: nothing removed or changed\nlast: {chain.head}"
+        broken = "\n  ".join(["the log is not what was written:", *breaks])
+        show_text(args, console, shown_chain, broken if breaks else whole)
         return 1 if breaks else 0
     now = utc_now()
     since, until = moment_of(args.since, now), moment_of(args.until, now)
@@ -84,7 +79,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     earlier = len(found) - len(shown)
     if args.json:
         entries = [each.model_dump(mode="json") for each in shown]
-        console.out(json.dumps({"earlier": earlier, "entries": entries}, indent=2))
+        show_text(args, console, {"earlier": earlier, "entries": entries}, "")
     else:
         console.out(text_for(console, log_to_lines(shown, fleet.money.currency, earlier)))
     return 0

@@ -29,6 +29,7 @@ from fleet.apply.state_file import export_state, import_state, unlock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import JSON, Run, action, actions, argument, flag, option
 from fleet.cli.machine import MACHINE, forget
+from fleet.cli.output import show_text
 from fleet.clock import utc_now
 from fleet.errors import StoreMissing
 from fleet.model.facts import World
@@ -103,20 +104,17 @@ def _init(stored: _Stored) -> int:
 
 
 def _show(stored: _Stored) -> int:
-    store, console, backend = stored.store, stored.console, stored.storage.backend
+    store, backend = stored.store, stored.storage.backend
     stacks = [record.model_dump() for record in store.stacks()]
     runs = store.last_runs(5)
     holder, killed = store.lock_holder(), store.killed_holder()
-    if stored.args.json:
-        shown = {
-            "store": store.address,
-            "backend": backend,
-            "lock": holder,
-            "stacks": stacks,
-            "runs": [run_to_value(run) for run in runs],
-        }
-        console.out(json.dumps(shown, indent=2, sort_keys=True))
-        return 0
+    shown = {
+        "store": store.address,
+        "backend": backend,
+        "lock": holder,
+        "stacks": stacks,
+        "runs": [run_to_value(run) for run in runs],
+    }
     lines = [f"store    {store.address}", f"backend  {backend}"]
     holding = f"{holder[0]} since {holder[1]}" if holder else "free"
     lines.append(f"lock     {describe_killed(*killed) if killed else holding}")
@@ -124,7 +122,7 @@ def _show(stored: _Stored) -> int:
     lines = [*map(clean, lines)]
     latest = runs[:1]
     lines += [run_to_text(run, running=holder != killed and run in latest) for run in runs]
-    console.out("\n".join(lines))
+    show_text(stored.args, stored.console, shown, "\n".join(lines), sort_keys=True)
     return 0
 
 
@@ -151,12 +149,10 @@ def _orphans(stored: _Stored) -> int:
     config, console = stored.config, stored.console
     world = observe_with_progress(config, wire(config.fleet, stored.args.file), console)
     found = find_orphans(config.fleet, world, plan_for(config, world))
-    if stored.args.json:
-        console.out(json.dumps(found.model_dump(mode="json"), indent=2, sort_keys=True))
-    else:
-        lines = [_orphan_to_text(orphan) for orphan in found.orphans]
-        lines += [f"? {reason}" for reason in found.unknown]
-        console.out("\n".join(lines or ["no orphans: machines and stacks agree"]))
+    lines = [_orphan_to_text(orphan) for orphan in found.orphans]
+    lines += [f"? {reason}" for reason in found.unknown]
+    text = "\n".join(lines or ["no orphans: machines and stacks agree"])
+    show_text(stored.args, console, found.model_dump(mode="json"), text, sort_keys=True)
     return 1 if found.orphans or found.unknown else 0
 
 

@@ -72,8 +72,6 @@ def _heartbeat(args: argparse.Namespace, console: Console) -> int:
     fleet = load_config(args, console).fleet
     now = utc_now()
     beat = judge_heartbeat(fleet, ended_runs(store_of(fleet, args.file), now), now)
-    if args.json:
-        console.out(value_to_json(beat))
-    else:
-        console.out(describe_heartbeat(fleet.fleet, beat.alive, beat.because))
+    text = describe_heartbeat(fleet.fleet, beat.alive, beat.because)
+    console.out(value_to_json(beat) if args.json else text)
     return 0 if beat.alive else 1

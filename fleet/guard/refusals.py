@@ -110,7 +110,9 @@ def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Gu
                     guard=f"throttle-{kind}",
                     pool=pool,
                     result="throttled",
-                    because=words.describe_throttle(kind, pool, len(own), of, len(later)),
+                    because=words.describe_throttle(
+                        len(own), kind, pool, of, len(own) - len(later), len(later)
+                    ),
                     path=CREATE_LIMIT if is_create else _THROTTLED_DELETE,
                     count=len(own),
                     of=of,

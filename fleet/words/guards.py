@@ -28,15 +28,10 @@ explain_no_admin = Sentence[str, str, int](
 )
 
 
-def describe_throttle(kind: str, pool: str | None, count: int, machines: int, later: int) -> str:
-    """State how many actions run now and in later runs, in a pool or (None) in the fleet."""
-    where = f"pool {pool}" if pool else "the fleet"
-    return (
-        f"{count} to {kind} in {where} ({write_count(machines, 'machine')}): "
-        f"{count - later} now, {later} in later runs"
-    )
-
-
+describe_throttle = Sentence[int, str, str | None, int, int, int](
+    "{count} to {kind} in [pool {pool}][{pool:unless}the fleet] ({machines:machine}): {now} now, "
+    "{later} in later runs"
+)
 describe_refused_change = Sentence[str, str]("REFUSED by {guards}: {because}")
 explain_rivals = Sentence[Sequence[str], Sequence[str], int, str](
     "queue {queues:comma} creates machines for the same requests in its worker pools "
