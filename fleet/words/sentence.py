@@ -24,8 +24,8 @@ _FORMS: dict[str, Callable[[Any], str]] = {
     "unless": lambda _: "",
 }
 _CLAUSES = re.compile(r"\[[^\]]*\]|[^\[]+")
-_Part = tuple[str, str, Callable[[Any], str]]
-"""Text before a gap, the name of the gap (empty without a gap), and its form."""
+_Part = tuple[str, int, Callable[[Any], str]]
+"""Text before a gap, the number of its figure (0 without a gap), and its form."""
 
 
 class Sentence(Generic[*Figures]):
@@ -43,25 +43,26 @@ class Sentence(Generic[*Figures]):
     def __init__(self, text: str) -> None:
         self.gaps: dict[str, None] = {}
         """Names of the gaps, in the order of the figures of a call."""
-        self._clauses: list[tuple[dict[str, bool], list[_Part]]] = []
+        self._clauses: list[tuple[list[tuple[int, bool]], list[_Part]]] = []
+        """The conditions of each clause, as (number of a figure, is wanted), and its parts."""
         for clause in _CLAUSES.findall(text):
             is_optional = clause[0] == "["
             gaps = [*Formatter().parse(clause[1:-1] if is_optional else clause)]
-            forms = {name: form != "unless" for _, name, form, _ in gaps if name}
-            self.gaps |= dict.fromkeys(forms)
-            parts = [(lead, name or "", _write_as(form or "")) for lead, name, form, _ in gaps]
-            self._clauses.append((forms if is_optional else {}, parts))
+            self.gaps |= {name: None for _, name, *_ in gaps if name}
+            places = {name: place for place, name in enumerate(["", *self.gaps])}
+            forms = [(places[name], form != "unless") for _, name, form, _ in gaps if name]
+            parts = [(lead, places[n or ""], _write_as(form or "")) for lead, n, form, _ in gaps]
+            self._clauses.append((forms if is_optional else [], parts))
 
     def __call__(self, *figures: *Figures) -> str:
         """Return the sentence with these figures."""
-        given: tuple[object, ...] = figures
-        values = {"": ""} | dict(zip(self.gaps, given, strict=True))
+        given: tuple[Any, ...] = ("", *figures)
         return "".join(
             [
-                lead + write(values[name])
+                lead + write(given[place])
                 for conditions, parts in self._clauses
-                if all(bool(values[name]) is wanted for name, wanted in conditions.items())
-                for lead, name, write in parts
+                if not conditions or all(bool(given[nth]) is wanted for nth, wanted in conditions)
+                for lead, place, write in parts
             ]
         )
 

@@ -36,3 +36,22 @@ def test_sentence_has_as_many_gaps_as_figures(name: str, sentence: Sentence[()])
 )
 def test_repeated_gap_has_one_figure(count: int, text: str) -> None:
     assert COUNT(count, "arm") == text
+
+
+CLAUSES = Sentence[str, str | None, bool, int](
+    "{pool} stops[: {reason}][{later:if}, later][{later:unless}, now]; {count:,} {count:is|are} on"
+)
+
+
+@pytest.mark.parametrize(
+    ("figures", "text"),
+    [
+        (("arm", None, False, 1), "arm stops, now; 1 is on"),
+        (("arm", "", True, 1200), "arm stops, later; 1,200 are on"),
+        (("arm", "full", True, 0), "arm stops: full, later; 0 are on"),
+    ],
+)
+def test_clause_is_left_out_when_its_figure_is_empty(
+    figures: tuple[str, str | None, bool, int], text: str
+) -> None:
+    assert CLAUSES(*figures) == text
