@@ -556,7 +556,7 @@ class _Observer:
                 recorded=is_own and (is_silent or each in ids),
             )
             is_static = machine is not None and each in registrations.static
-            if is_static and state is not UnitState.UNFINISHED:
+            if is_static:
                 state = UnitState.STATIC
             elif state is None and machine is not None:
                 is_complete = registrations.are_complete

@@ -121,6 +121,18 @@ def test_interrupted_deletion_stops_when_the_worker_is_static(owner: str) -> Non
     assert {verdict.reason for verdict in plan.workers} == {Reason.STATIC}
 
 
+@pytest.mark.parametrize("pools", [{}, {"builders": None}])
+def test_interrupted_creation_stops_when_the_worker_is_static(pools: dict[str, None]) -> None:
+    worker = a_worker(since=ago(days=1), busy=True, static=True)
+    unfinished = a_stack(workers=(some_inputs(),), ids={})
+    world = registered((worker,)).altered(stacks={"builders": unfinished})
+
+    plan = reconcile(two_queues(**pools, legacy={"static": ["another"]}), world)
+
+    assert plan.is_quiet
+    assert {verdict.reason for verdict in plan.workers} == {Reason.STATIC}
+
+
 def test_name_in_static_pool_is_never_used_for_a_machine() -> None:
     fleet = a_fleet(
         images={"trixie": {"existing": {"hetzner": "42"}}},
