@@ -315,22 +315,15 @@ def find_verdict(
     builds: MovedBuilds,
 ) -> Verdict:
     """Return the effect of a change in figures. `base`, `head`: (fleet, plan) before and after."""
-    counts = Counter[str]()
+    counts = Counter(dict.fromkeys((*_ACTIONS, "withheld", "gained", "lost"), 0))
     for each in change.actions:
         counts["withheld" if each.withheld else each.action] += each.after - each.before
-    requests = Counter[bool]()
     for group in change.requests:
-        requests[group.served] += len(group.requests)
-    plans = (base[1], head[1])
-    stacks = world.stacks
+        counts["gained" if group.served else "lost"] += len(group.requests)
+    plans, stacks = (base[1], head[1]), world.stacks
     unread = isinstance(stacks, Unknown) or Unknown in map(type, stacks.values())
     return Verdict(
-        create=counts["create"],
-        drain=counts["drain"],
-        delete=counts["delete"],
-        withheld=counts["withheld"],
-        gained=requests[True],
-        lost=requests[False],
+        **counts,
         cost_known=all(plan.is_cost_known for plan in plans),
         builds=builds,
         machines_known=not unread
@@ -521,27 +514,22 @@ def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
 
 
 class _Place(NamedTuple):
-    """The worker that has or will get a request."""
+    """The worker that has or will get a request, and why."""
 
     pool: str
     worker: str
-    is_new: bool
-
-    @property
-    def because(self) -> str:
-        """Return why the request has this worker."""
-        verb = "creates a machine" if self.is_new else "has a worker"
-        return f"pool {self.pool} {verb} that fits"
+    because: str
 
 
 def _places(plan: Plan) -> dict[str, _Place]:
     """Map each request that has or will get a worker to this worker."""
     pools = {each.worker: each.pool for each in (*plan.actions, *plan.workers)}
     return {
-        key: _Place(pools.get(worker, ""), worker, is_new)
-        for signature in plan.signatures
-        for workers, is_new in ((signature.by_worker, False), (signature.by_create, True))
-        for key, worker in workers.items()
+        key: _Place(pool, worker, f"pool {pool} {verb} that fits")
+        for each in plan.signatures
+        for by, verb in ((each.by_worker, "has a worker"), (each.by_create, "creates a machine"))
+        for key, worker in by.items()
+        for pool in (pools.get(worker, ""),)
     }
 
 
