@@ -214,11 +214,6 @@ def cheapest(options: Options) -> PlaceFacts | None:
     return min(known, key=lambda each: (each.cost, each.pool, each.type), default=None)
 
 
-def default_place(options: Options) -> PlaceFacts | None:
-    """Return the cheapest machine option, else the first in time; None if no option is in time."""
-    return cheapest(options) or next(filter(is_possible, options), None)
-
-
 def is_possible(place: PlaceFacts) -> bool:
     """Return whether a machine option needs no additional rule and ends the build in time."""
     return not place.asks and not place.is_late
@@ -301,11 +296,6 @@ class Placement(NamedTuple):
         both_planned = self.is_planned and other.is_planned
         return both_planned or self.fits != other.fits
 
-    @property
-    def unplaced(self) -> int:
-        """Return the number of builds that no machine option finishes in time."""
-        return self.counts[None]
-
 
 class BuildCosts:
     """Calculator of the machine options and costs of builds according to a plan."""
@@ -328,7 +318,7 @@ class BuildCosts:
         planned = self._planned.get(f"{queue}/{request.id}", Counter())
         counts = Counter[Way | None]({w: n for w, n in planned.items() if w in places})
         if left := request.count - counts.total():
-            default = default_place(options)
+            default = cheapest(options) or next(filter(is_possible, options), None)
             counts[way_to(default) if default else None] += left
         used = [(places[way], count) for way, count in counts.items() if way is not None]
         return Placement(
@@ -386,7 +376,7 @@ def sum_placements(placed: Collection[Placement]) -> BuildsCost:
     """Return the total cost of builds."""
     return BuildsCost(
         cost=_sum([each.cost for each in placed]),
-        unplaced=sum(each.unplaced for each in placed),
+        unplaced=sum(each.counts[None] for each in placed),
         seconds=_find_longest([each.seconds for each in placed]),
     )
 
@@ -582,18 +572,13 @@ def powerful_builds(
     fleet: Fleet, world: World, plan: Plan, known: Mapping[str, WorkerFacts]
 ) -> tuple[PowerfulBuild, ...]:
     """Return the builds that run on powerful machines, with the highest cost so far first."""
-    found = _find_builds(fleet, world, plan, known) if fleet.powerful else ()
-    return tuple(sorted(found, key=lambda each: (-(each.cost or 0), each.worker.worker)))
-
-
-def _find_builds(
-    fleet: Fleet, world: World, plan: Plan, facts: Mapping[str, WorkerFacts]
-) -> Iterator[PowerfulBuild]:
-    given = {tag for rule in fleet.powerful for tag in rule.ask}
+    if not fleet.powerful:
+        return ()
+    found, given = [], {tag for rule in fleet.powerful for tag in rule.ask}
     workers, durations = registered_workers(fleet, world), Durations(fleet, world)
     finder = OptionFinder(fleet.model_copy(update={"powerful": []}), world)
     for verdict in plan.workers:
-        worker, known = workers.get(verdict.worker), facts.get(verdict.worker)
+        worker, facts = workers.get(verdict.worker), known.get(verdict.worker)
         work = worker.work if worker and verdict.running else None
         if worker is None or work is None or given.isdisjoint(work.required):
             continue
@@ -602,22 +587,16 @@ def _find_builds(
         ends = None if left is None else world.time + timedelta(seconds=left)
         span = (work.started_at, ends) if work.started_at and ends else None
         expected = None
-        if verdict.type and known and known.provider and known.created_at and span:
-            market = known.market or "on-demand"
-            tariff = tariff_of_machine(fleet, verdict.pool, known.provider, verdict.type, market)
+        if verdict.type and facts and facts.provider and facts.created_at and span:
+            market = facts.market or "on-demand"
+            tariff = tariff_of_machine(fleet, verdict.pool, facts.provider, verdict.type, market)
             if tariff is not None:
-                expected = cost_of_span(fleet, tariff, known.created_at, span, work=True)
+                expected = cost_of_span(fleet, tariff, facts.created_at, span, work=True)
         elsewhere = None
         if request := request_of(worker):
             kept = tuple(tag for tag in request.required if tag not in given)
             options = finder.options_for(verdict.registry or "", request.altered(required=kept))
             elsewhere = cheapest(tuple(each for each in options if each.pool != verdict.pool))
-        yield PowerfulBuild(
-            worker=verdict,
-            package=work.package,
-            since=work.started_at,
-            ends=ends,
-            cost=known.work_cost if known else None,
-            expected=expected,
-            elsewhere=elsewhere,
-        )
+        cost, since = facts.work_cost if facts else None, work.started_at
+        found.append(PowerfulBuild(verdict, work.package, since, ends, cost, expected, elsewhere))
+    return tuple(sorted(found, key=lambda each: (-(each.cost or 0), each.worker.worker)))
