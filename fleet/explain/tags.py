@@ -89,13 +89,7 @@ def list_tags(fleet: Fleet) -> TagList:
                 limits=limits_of(rule),
                 pools=providing[tag],
                 enforcement=tuple(
-                    EnforcedClaim(
-                        claim=each.claim,
-                        queue=each.queue,
-                        by=each.by,
-                        because=each.because,
-                        path=each.path,
-                    )
+                    EnforcedClaim.model_validate(each, from_attributes=True)
                     for each in claims
                     if each.tag == tag
                 ),
