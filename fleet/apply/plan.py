@@ -263,8 +263,8 @@ def compare_with(base: Config | Unknown, decision: PlanResult, console: Console)
         config=find_config_changes(edits),
         renames=renames,
     )
-    has_past = not decision.unread and edits.has_rules
-    past = _load_past(decision, console) if has_past else []
+    has_rules = any(each.path[0] == "powerful" for each in edits.found)
+    past = _load_past(decision, console) if has_rules and not decision.unread else []
     # Only equal expected durations make both sides comparable.
     timed = renamed.model_copy(update={"durations": head.durations})
     costs = BuildCosts(timed, world, planned), BuildCosts(head, world, plan)

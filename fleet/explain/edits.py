@@ -279,11 +279,6 @@ class FleetEdits:
         """Return every edited key, in the order of the reference page of fleet.yaml."""
         return tuple(differing((), self.base, self.head))
 
-    @property
-    def has_rules(self) -> bool:
-        """Return whether the change edits the allow-list (`powerful`)."""
-        return any(each.path[0] == "powerful" for each in self.found)
-
     def write(self, edited: Edited) -> tuple[str, str]:
         """Return both values in the notation of fleet.yaml: shortened if long, empty if absent."""
         before = write_value(self.base, edited.path, edited.before)
