@@ -6,14 +6,13 @@ state: why the request waits, and until when.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
-from typing import NamedTuple
 
 from fleet.explain.case import ENDING, Case, CountedWork, LimitTurn, PlaceInLine
 from fleet.explain.costs import mark_chosen
 from fleet.explain.tags import enforcer_of_limit
-from fleet.explain.values import ExplainedReason, GivenRule
+from fleet.explain.values import ExplainedReason, Explanation, GivenRule
 from fleet.model.decisions import MISMATCHES, Code, Decision, NoMachineReason, Served, Unfit
 from fleet.model.facts import PlaceFacts, Request, Unknown
 from fleet.model.plan import CREATE_LIMIT, Signature, Unserved
@@ -25,14 +24,12 @@ from fleet.schema.model import TicketQueue
 from fleet.schema.units import write_duration
 from fleet.tagrules.derive import NOTHING
 from fleet.tagrules.names import package_of
-from fleet.tagrules.sources import Claim, Enforcer, weakest
+from fleet.tagrules.sources import BUILD_ARCH, Claim, Enforcer, weakest
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import answers
 from fleet.words import waiting as words
 from fleet.words.pools import describe_pool, with_messages
 from fleet.words.waiting import STATE
-
-ARCHITECTURE = "worker:build-arch:"
 
 
 @dataclass(frozen=True)
@@ -239,7 +236,7 @@ def _list_fixers(case: Case, name: str, decisions: Sequence[Decision]) -> Iterat
     stated: list[str] = []
     for tag in tags_of.get(Unfit.TAG_MISSING, ()):
         may = {"pool", "image"} & set(vocabulary.provided_by(tag)[0] or ("pool",))
-        (stated if may and not tag.startswith(ARCHITECTURE) else fixed).append(tag)
+        (stated if may and not tag.startswith(BUILD_ARCH) else fixed).append(tag)
     if fixed := [*fixed, *tags_of.get(Unfit.TOO_SMALL, ())]:
         yield f"only a new pool whose machine and image have {listed(fixed)}"
     if stated:
@@ -254,22 +251,13 @@ def _list_fixers(case: Case, name: str, decisions: Sequence[Decision]) -> Iterat
         yield "see above"
 
 
-_ARCHITECTURES = (ARCHITECTURE, "arch_")
+_ARCHITECTURES = (BUILD_ARCH, "arch_")
 """Beginnings of the tags of an architecture, at Debusine and at Copr."""
 _AFTER_WORK = {"starting": ", which is booting", "busy": ", when its present work ends"}
 
 
-class ExpectedTimes(NamedTuple):
-    """The expected times of a request; None if unknown."""
-
-    start: datetime | None
-    assumed: datetime | None
-    """The start if work of unknown duration takes the usual time; None if `start` is known."""
-    end: datetime | None
-
-
-def answer_plainly(about: Asked, times: ExpectedTimes) -> Iterator[str]:
-    """Yield the answer for the user of a request, in sentences."""
+def answer_plainly(about: Asked, answer: Explanation) -> Iterator[str]:
+    """Yield sentences for the user of a request. `answer` has its expected times."""
     case, worker = about.case, about.worker
     if worker:
         state = case.verdicts[worker].state if worker in case.verdicts else ""
@@ -289,23 +277,23 @@ def answer_plainly(about: Asked, times: ExpectedTimes) -> Iterator[str]:
         yield from _explain_cause(about, about.unserved)
         if about.turn is None and about.ahead is not None:
             yield words.describe_ahead(about.ahead.ahead, about.ahead.higher)
-    yield words.NEVER_STARTS if about.never else _explain_start(about, times)
+    yield words.NEVER_STARTS if about.never else _explain_start(about, answer)
 
 
-def _explain_start(about: Asked, times: ExpectedTimes) -> str:
+def _explain_start(about: Asked, answer: Explanation) -> str:
     """State when a request starts, and in place of which work; or why the start is unknown."""
     case, turn, after = about.case, about.turn, ""
     if turn and turn.first and turn.first.end is not None:
         is_only = turn.works == (turn.first,) or turn.is_later
         after = words.THAT if is_only else _name_work(case, turn.first)
         earliest = case.world.time + timedelta(seconds=turn.first.end)
-        if times.start is None and times.assumed is None:
+        if answer.expected is None and answer.assumed is None:
             return words.describe_earliest(earliest, after)
-        if times.start not in (None, earliest):
+        if answer.expected not in (None, earliest):
             after = ""  # another machine has to be created first
-    if times.start:
-        return words.describe_start(times.start, after, times.end, "")
-    if times.assumed is None:
+    if answer.expected:
+        return words.describe_start(answer.expected, after, answer.finish, "")
+    if answer.assumed is None:
         limited = case.turns.get(about.key)
         reason = case.forecast.not_known.get(about.key, answers.UNREAD_QUEUE)
         if limited and limited.is_alone and limited.first is None:
@@ -319,7 +307,7 @@ def _explain_start(about: Asked, times: ExpectedTimes) -> str:
         standing = case.assumed.standing
         ends = [standing[each.worker].free_in for each in works if each.worker in standing]
         assumption = words.describe_assumption(untimed, _write_last(case, ends))
-    return words.describe_start(times.assumed, after, times.end, assumption)
+    return words.describe_start(answer.assumed, after, answer.finish, assumption)
 
 
 def name_own_build(about: Asked) -> str:

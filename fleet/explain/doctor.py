@@ -23,13 +23,13 @@ from fleet.model.doctor import (
 from fleet.model.facts import Demand, Request, Unknown
 from fleet.schema.model import CommandSecret, EnvSecret, Fleet, secrets_in
 from fleet.schema.units import write_duration
+from fleet.tagrules.sources import BUILD_ARCH
 from fleet.words.answers import describe_unservable
 
 ABOUT_EXTRAS = "fleet, extras"
 """The subject of the finding on fleet's Python extras."""
 ANY = "any"
 """The architecture of requests that require no architecture."""
-_BUILD_ARCH = "worker:build-arch:"
 
 Summaries = Mapping[str, Summary]
 
@@ -116,7 +116,7 @@ def _requests_without_workers(
     """Yield a finding per required architecture that has neither a connected worker nor a pool."""
     offered = {tag for offer in case.decider.offers.values() for tag in offer.provides}
     for architecture, requests in sorted(_group_by_architecture(demand.requests).items()):
-        tag = f"{_BUILD_ARCH}{architecture}"
+        tag = f"{BUILD_ARCH}{architecture}"
         known = summary.architectures.get(architecture, Machinery())
         if architecture == ANY or known.connected or tag in offered:
             continue
@@ -140,9 +140,9 @@ def _requests_without_workers(
 def _group_by_architecture(requests: Sequence[Request]) -> dict[str, list[Request]]:
     found: defaultdict[str, list[Request]] = defaultdict(list)
     for request in requests:
-        tags = [tag for tag in request.required if tag.startswith(_BUILD_ARCH)]
+        tags = [tag for tag in request.required if tag.startswith(BUILD_ARCH)]
         for tag in tags or [ANY]:
-            found[tag.removeprefix(_BUILD_ARCH)].append(request)
+            found[tag.removeprefix(BUILD_ARCH)].append(request)
     return dict(found)
 
 

@@ -10,9 +10,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fleet.explain.asked import (
-    ARCHITECTURE,
     Asked,
-    ExpectedTimes,
     answer_plainly,
     describe_needs,
     name_own_build,
@@ -44,6 +42,7 @@ from fleet.schema.model import Pool
 from fleet.schema.units import write_time
 from fleet.tagrules.export import describe_rules
 from fleet.tagrules.names import missing_in_name, package_of
+from fleet.tagrules.sources import BUILD_ARCH
 from fleet.words import answers
 from fleet.words.waiting import FLEET, describe_place, describe_repair, describe_rule_contact
 
@@ -109,7 +108,6 @@ def explain_one(case: Case, key: str, replans: Replans, remedies: Sequence[Remed
         reasons=tuple(reasons_of(about)),
         next_steps=tuple(_list_steps(about, remedies, replans)),
         suggestions=tuple(_note_earlier_worker(each, answer.expected) for each in suggestions),
-        places=about.places,
     )
 
 
@@ -123,10 +121,9 @@ def explain_like(
 ) -> Explanation:
     """Explain a request that has the same tags and outcome as that of `first`, without reasons."""
     about = Asked(case, key)
-    known = about.places if places is None else tuple(places)
     wait = find_first_wait(case, key, replans)
-    answer = _answer(about, [wait] if wait else [], known)
-    return answer.altered(next_steps=first.next_steps, places=known, like=first.name)
+    answer = _answer(about, [wait] if wait else [], about.places if places is None else places)
+    return answer.altered(next_steps=first.next_steps, like=first.name)
 
 
 def explain_requests(
@@ -169,29 +166,30 @@ def _answer(
 ) -> Explanation:
     """Return the own answer of a request: times, rules, contacts and sentences."""
     case, key, fleet = about.case, about.key, about.case.fleet
-    times = _expect_times(about, waits, places)
+    start, assumed, end = _expect_times(about, waits, places)
     package = (about.request and package_of(about.request)) or "this build"
     own = {fleet.contact: FLEET} if fleet.contact else {}
     asked = {each.contact: describe_rule_contact(package) for each in about.rules if each.contact}
     paths = about.unserved.paths if about.unserved else ()
     turn = case.turns.get(key)
     path: Path = turn.use.limit.path if turn else next(iter(paths), ())
-    return Explanation(
+    answer = Explanation(
         kind="request",
         name=key,
         headline=headline(about),
-        expected=times.start,
-        assumed=times.assumed,
-        finish=times.end,
+        expected=start,
+        assumed=assumed,
+        finish=end,
         never=about.never,
-        plain=tuple(answer_plainly(about, times)),
         behind=name_own_build(about),
         path=() if about.never or about.blind else path,
         needs=describe_needs(about),
         rules=about.rules,
         contacts=tuple(Contact(name=k, about=text) for k, text in (own | asked | own).items()),
+        places=tuple(places),
         currency=fleet.money.currency,
     )
+    return answer.altered(plain=tuple(answer_plainly(about, answer)))
 
 
 def headline(about: Asked) -> str:
@@ -233,8 +231,8 @@ def _request_facts(about: Asked, answer: Explanation) -> Iterator[str]:
 
 def _expect_times(
     about: Asked, waits: Iterable[AwaitedEvent], places: Sequence[PlaceFacts]
-) -> ExpectedTimes:
-    """Return the earliest expected start of a request, even after a wait, with its end then."""
+) -> tuple[datetime | None, datetime | None, datetime | None]:
+    """Return the first expected start, else the assumed one, and the end; None if unknown."""
     case, key, found = about.case, about.key, about.case.forecast
     times = [(found.start_of(key), found.end_of(key))]
     times += [(w.start if w.runs or w.start else w.until, w.end) for w in waits]
@@ -242,7 +240,7 @@ def _expect_times(
     # A wait that a plan checks is better than the turn at a limit.
     start, end = min(known, key=lambda each: each[0], default=(case.expected_start(key), None))
     if start and end:
-        return ExpectedTimes(start, None, end)
+        return start, None, end
     assumed = None if start else case.assumed_start(key)
     turn, begin = case.turns.get(key), start or assumed
     if key in found.starts and key in found.ends:
@@ -253,8 +251,8 @@ def _expect_times(
         lengths = (each.seconds for each in places if is_possible(each))
         seconds = next((each for each in lengths if each is not None), None)
     if begin is None or seconds is None:
-        return ExpectedTimes(start, assumed, None)
-    return ExpectedTimes(start, assumed, begin + timedelta(seconds=seconds))
+        return start, assumed, None
+    return start, assumed, begin + timedelta(seconds=seconds)
 
 
 def _has_edits(suggestion: Suggestion) -> bool:
@@ -306,7 +304,7 @@ def _list_steps(about: Asked, remedies: Sequence[Remedy], replans: Replans) -> I
     )
     if about.blind:
         yield FIRST_READ
-    elif any(tag.startswith(ARCHITECTURE) for tag in missing):
+    elif any(tag.startswith(BUILD_ARCH) for tag in missing):
         yield "add a pool with machines and an image of that architecture"
     elif replans.is_spent:
         yield ENDED
