@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import Field
 
@@ -78,7 +78,7 @@ class Recording:
         self.moments += 1
         self.unread += any(isinstance(each.demand, Unknown) for each in world.queues.values())
         present = set()
-        for queue, request, names, started in _read_work(world):
+        for queue, request, names, started in read_work(world):
             # A provider may list the work of a request without the request's queue.
             queues = [queue] if queue else [*sorted(world.queues), ""]
             known = (each for each in queues if (each, request.id) in self.builds)
@@ -121,7 +121,7 @@ _ObservedWork = tuple[str, Request, tuple[str, ...], datetime | None]
 """Queue (empty if unknown), request and names of a build, and the start of its work, if any."""
 
 
-def _read_work(world: World) -> Iterator[_ObservedWork]:
+def read_work(world: World) -> Iterator[_ObservedWork]:
     """Yield the waiting and running builds of an observation."""
     for queue, demand in world.demands():
         yield from ((queue, each, names_of(each), None) for each in demand.requests)
@@ -412,7 +412,9 @@ def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
     )
     given = {tag for rule in fleet.powerful for tag in rule.ask}
     allowed = not_known = 0
-    found: _ComparedPackages = defaultdict(lambda: defaultdict(list))
+    # (Queue, task, package) to (pool, machine type) to the builds
+    found: defaultdict[tuple[str, str, object], defaultdict[tuple[str, str], list[_Compared]]]
+    found = defaultdict(lambda: defaultdict(list))
     for build in builds:
         request = build.request
         if request.expected_seconds is None and build.seconds:
@@ -429,7 +431,7 @@ def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
             continue
         places = found[build.queue, request.task, package_key(build.names[0])]
         for there in known:
-            compared = ComparedPlaces(build.names[0], request.count, here, there)
+            compared = build.names[0], request.count, here, there
             places[there.pool, there.type].append(compared)
     gains: list[Gain] = []
     for (queue, task, _), there_by_type in found.items():
@@ -466,33 +468,22 @@ def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
     )
 
 
-class ComparedPlaces(NamedTuple):
-    """The places of equal builds without and with a new rule of the allow-list."""
-
-    name: str
-    builds: int
-    here: PlaceFacts
-    there: PlaceFacts
+_Compared = tuple[str, int, PlaceFacts, PlaceFacts]
+"""Name and number of equal builds, and their places without and with a new rule."""
 
 
-_ComparedPackages = defaultdict[
-    tuple[str, str, object], defaultdict[tuple[str, str], list[ComparedPlaces]]
-]
-"""(Queue, task, package) to (pool, machine type) to the builds."""
-
-
-def _gain(queue: str, task: str, builds: list[ComparedPlaces], months: float | None) -> Gain:
+def _gain(queue: str, task: str, builds: list[_Compared], months: float | None) -> Gain:
     names: Counter[str] = Counter()
     seconds, costs = [0, 0], [Decimal(0), Decimal(0)]
-    for name, count, *places in builds:
+    for name, count, *both in builds:
         names[name] += count
-        for nth, place in enumerate(places):
+        for nth, place in enumerate(both):
             seconds[nth] += count * (place.seconds or 0)
             costs[nth] += count * (place.cost or Decimal(0))
     total = names.total()
     extra = costs[1] - costs[0]
     frequent = min(names, key=lambda name: (-names[name], name))
-    there = builds[0].there
+    *_, there = builds[0]
     return Gain(
         name=common_name(set(names)),
         task=task,
@@ -506,7 +497,7 @@ def _gain(queue: str, task: str, builds: list[ComparedPlaces], months: float | N
         cost_here=costs[0] / total,
         cost_there=costs[1] / total,
         gain_per_money=round((seconds[0] - seconds[1]) / extra) if extra > 0 else None,
-        rule=next(each.there.rule for each in builds if each.name == frequent),
+        rule=next(place.rule for name, *_, place in builds if name == frequent),
     )
 
 

@@ -7,7 +7,7 @@ from heapq import nsmallest
 from math import exp, log
 from zoneinfo import ZoneInfo
 
-from fleet.explain.builds import read_builds
+from fleet.explain.builds import read_work
 from fleet.model.facts import Demand, Work, Worker, World
 from fleet.model.history import Tally, TallyKind
 from fleet.model.plan import Plan
@@ -127,10 +127,9 @@ def _binding_keys(plan: Plan) -> set[str]:
 
 def _matching_patterns(fleet: Fleet, world: World) -> set[str]:
     """Return the patterns of `powerful` that match a waiting or running build."""
-    recording = read_builds([world]) if fleet.powerful else None
-    if recording is None:
-        return set()
-    rules = AllowList(fleet, world.time.date()).count_names(tasks_by_name(recording.used))
+    builds = read_work(world) if fleet.powerful else ()
+    named = ((name, request.task) for _, request, names, _ in builds for name in names)
+    rules = AllowList(fleet, world.time.date()).count_names(tasks_by_name(named))
     return {fleet.powerful[index].match for index, found in rules.items() if found}
 
 
