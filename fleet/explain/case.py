@@ -126,15 +126,13 @@ def find_turns(
     """
     stopped = {key: at for key, at in _find_stopped(plan).items() if key not in found.starts}
     requests: dict[str, tuple[Ordered, list[_LimitLine]]] = {}
-    for use, works in _count_works(plan, list_uses() if stopped else (), found):
-        line = _LimitLine(use, works)
-        for each in (each for group in use.groups for each in group.requests):
+    for line in _list_lines(plan, list_uses() if stopped else (), found):
+        for each in (each for group in line.use.groups for each in group.requests):
             if each.key in stopped:
                 requests.setdefault(each.key, (each, []))[1].append(line)
     turns = {}
     for request, lines in sorted(requests.values(), key=lambda each: each[0].order):
-        full = [line for line in lines if line.is_full]
-        if not full:
+        if not any(line.is_full for line in lines):
             continue
         moment = stopped[request.key]
         if not all(line.ends for line in lines):
@@ -153,9 +151,7 @@ def find_turns(
     return turns
 
 
-def _count_works(
-    plan: Plan, uses: Iterable[Use], found: Forecast
-) -> Iterator[tuple[Use, list[CountedWork]]]:
+def _list_lines(plan: Plan, uses: Iterable[Use], found: Forecast) -> Iterator[_LimitLine]:
     """Yield each use of a limit with the work that counts: running, then served requests."""
     ways = (way for s in plan.signatures for way in (s.by_worker, s.by_create))
     served = {key: worker for way in ways for key, worker in way.items()}
@@ -169,7 +165,7 @@ def _count_works(
             works.append(CountedWork(end, name, running.get(name, ""), is_running=True))
         keys = (each.key for group in use.groups for each in group.requests)
         works += [CountedWork(found.ends.get(k), served[k], k) for k in keys if k in served]
-        yield use, works
+        yield _LimitLine(use, works)
 
 
 class PlaceInLine(NamedTuple):

@@ -131,12 +131,8 @@ def fold(samples: Sequence[tuple[datetime, MomentFigures]], span: SlotGrid) -> t
     return _fold_parts([figures for _, figures in samples], parts, span)
 
 
-class _SlotPart(NamedTuple):
-    """The part of a time slot in which a sample is valid."""
-
-    slot: int
-    seconds: float
-    sample: int
+_SlotPart = tuple[int, float, int]
+"""The number of a time slot, and the seconds in which the sample of a number is valid there."""
 
 
 def _fold_parts(
@@ -173,7 +169,7 @@ def _split_at_slots(times: Sequence[datetime], span: SlotGrid) -> Iterator[_Slot
         while begin < end:
             slot = int(begin // length)
             until = min(end, (slot + 1) * length)
-            yield _SlotPart(slot, until - begin, nth)
+            yield slot, until - begin, nth
             begin = until
 
 
