@@ -12,7 +12,7 @@ from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.builds import UNUSED_AFTER, find_gains
 from fleet.explain.case import Case
-from fleet.explain.objects import EXPLAINERS, names_of_kind, suggest_build
+from fleet.explain.objects import EXPLAINERS, NAMES, suggest_build
 from fleet.explain.request import by_outcome, explain_every
 from fleet.explain.values import Matches
 from fleet.model.facts import Unknown
@@ -128,7 +128,7 @@ def _describe_unknown(case: Case, kind: str, name: str) -> str:
         return f"cannot tell whether {whether}: {unsure}"
     also = " (it may be running, done or blocked)" if kind == "request" else ""
     noun = "waiting request" if kind == "request" else kind
-    names = names_of_kind(case, kind)
+    names = NAMES[kind](case)
     # Ids of requests are numbers, so a similar number is no misspelling.
     near = nearest(name, names) if kind != "request" else ""
     hint = f"did you mean '{near}'? " if near else ""
@@ -153,7 +153,7 @@ def _describe_unknown_name(case: Case, name: str) -> str:
     """Return the error for a name of unknown kind, with similar names of each kind."""
     if unsure := _find_unknown(case, "request") or _find_unknown(case, "worker"):
         return f"cannot tell whether there is anything named {name}: {unsure}"
-    names = {kind: names_of_kind(case, kind) for kind in EXPLAINERS}
+    names = {kind: find(case) for kind, find in NAMES.items()}
     near = nearest(name, [each for kind, found in names.items() for each in found])
     suggested = "" if near else suggest_build(case, name)
     hint = f"did you mean '{near}'? " if near else f"{suggested}; " if suggested else ""

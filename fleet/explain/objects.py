@@ -488,18 +488,12 @@ EXPLAINERS: dict[str, Callable[[Case, str], Iterator[Explanation]]] = {
 """Kind of object to the function that yields the explanations of a name."""
 
 
-def names_of_kind(case: Case, kind: str) -> list[str]:
-    """Return all known names of objects of a kind, such as `pool` or `image`."""
-    fleet, plan = case.fleet, case.plan
-    match kind:
-        case "request":
-            return [key for signature in plan.signatures for key in signature.requests]
-        case "pool":
-            return [pool.pool for pool in plan.pools]
-        case "worker":
-            return [worker.worker for worker in plan.workers]
-        case "image":
-            return sorted({*fleet.images, *(each.image for each in case.world.versions)})
-        case "tag":
-            return [each.tag for each in list_tags(fleet).tags]
-    return [f"powerful[{nth}]" for nth in range(len(fleet.powerful))]
+NAMES: dict[str, Callable[[Case], list[str]]] = {
+    "request": lambda case: [key for each in case.plan.signatures for key in each.requests],
+    "pool": lambda case: [each.pool for each in case.plan.pools],
+    "worker": lambda case: [each.worker for each in case.plan.workers],
+    "image": lambda case: sorted({*case.fleet.images, *(v.image for v in case.world.versions)}),
+    "rule": lambda case: [f"powerful[{nth}]" for nth in range(len(case.fleet.powerful))],
+    "tag": lambda case: [each.tag for each in list_tags(case.fleet).tags],
+}
+"""Kind of object to the function that returns all known names."""
