@@ -43,7 +43,7 @@ from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool, Promote, Recipe
 from fleet.schema.units import CURRENCY_PATTERN, write_duration
 from fleet.tagrules.vocabulary import Vocabulary
-from fleet.words.lives import explain_moved
+from fleet.words.lives import explain_moved, explain_new_machine, explain_worker
 
 
 class ImageChange(Value):
@@ -500,8 +500,9 @@ def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
         changed = gained if more > 0 else lost
         groups: defaultdict[tuple[str, Path], list[str]] = defaultdict(list)
         for key in changed[len(changed) - abs(more) :]:
-            cause = (after[key].because, ()) if more > 0 else unserved.get(key, ("", ()))
-            groups[cause].append(key)
+            place = after.get(key)
+            gain = place.explain(place.pool) if place else ""
+            groups[(gain, ()) if more > 0 else unserved.get(key, ("", ()))].append(key)
         for (because, path), names in groups.items():
             yield RequestsChange(
                 served=more > 0,
@@ -514,22 +515,24 @@ def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
 
 
 class _Place(NamedTuple):
-    """The worker that has or will get a request, and why."""
+    """The worker that has or will get a request, and the sentence that says so of a pool."""
 
     pool: str
     worker: str
-    because: str
+    explain: Callable[[str], str]
 
 
 def _places(plan: Plan) -> dict[str, _Place]:
     """Map each request that has or will get a worker to this worker."""
     pools = {each.worker: each.pool for each in (*plan.actions, *plan.workers)}
     return {
-        key: _Place(pool, worker, f"pool {pool} {verb} that fits")
+        key: _Place(pools.get(worker, ""), worker, explain)
         for each in plan.signatures
-        for by, verb in ((each.by_worker, "has a worker"), (each.by_create, "creates a machine"))
+        for by, explain in (
+            (each.by_worker, explain_worker),
+            (each.by_create, explain_new_machine),
+        )
         for key, worker in by.items()
-        for pool in (pools.get(worker, ""),)
     }
 
 

@@ -75,6 +75,8 @@ def reason_beside_served(action: Action) -> str:
 
 
 describe_figure = Sentence[str, int]("workers.{key} is {count}")
+explain_worker = Sentence[str]("pool {pool} has a worker that fits")
+explain_new_machine = Sentence[str]("pool {pool} creates a machine that fits")
 explain_moved = Sentence[Sequence[str], Collection[str]](
     "this change moves {requests:some} to pool {pools:comma}"
 )
