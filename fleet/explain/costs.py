@@ -482,18 +482,13 @@ def _find_stopped(
     zero = head.plan.zero_pools
     seen: set[str] = set()
     counts = Counter[tuple[str, Path, bool]]()
-    causes: dict[tuple[int, int], tuple[bool, tuple[str, Path, bool]]] = {}
     for each in (*head.above_budget, *head.plan.unserved):
-        alike = id(each.blocked), id(each.decisions)  # many requests share these tuples
-        if alike not in causes:
-            is_lasting = each.is_lasting(zero)
-            lasting = (by for by in each.blocked if by.is_lasting(zero))
-            # A limit that stops them also without the change is no effect of it.
-            ours = (by for by in each.blocked if any(overlaps(by.path, key) for key in edited))
-            first = next(chain(lasting, ours, each.blocked), each)
-            is_edited = any(overlaps(path, key) for path in each.paths for key in edited)
-            causes[alike] = is_edited, (first.because, first.path, is_lasting)
-        is_edited, cause = causes[alike]
+        lasting = (by for by in each.blocked if by.is_lasting(zero))
+        # A limit that stops them also without the change is no effect of it.
+        ours = (by for by in each.blocked if any(overlaps(by.path, key) for key in edited))
+        first = next(chain(lasting, ours, each.blocked), each)
+        is_edited = any(overlaps(path, key) for path in each.paths for key in edited)
+        cause = first.because, first.path, each.is_lasting(zero)
         keys = set(each.requests) - seen
         seen |= keys
         counts[cause] += sum(
