@@ -3,6 +3,7 @@
 Each step has a time limit. A program is stored outside of the checkout, only when it is complete.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -33,17 +34,24 @@ def key_of(sources: Iterable[Path]) -> str:
 
 
 def obtain(what: str, target: Path, *ways: Way) -> bool:
-    """Create `target` in the first way that succeeds; after failures, print all reasons."""
+    """Create `target` in the first way that succeeds; after failures, print all reasons.
+
+    One process of a checkout at a time, so that two sessions do not build the same program.
+    """
     reasons = []
-    for way in ways:
-        say(f"{what}: trying to {way.__name__} it")
-        try:
-            way(target)
-        except NotThisWayError as reason:
-            reasons.append(f"{way.__name__}: {reason}")
-            say(f"{what}: {reasons[-1]}")
-        else:
+    with Path(__file__).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.exists():
             return True
+        for way in ways:
+            say(f"{what}: trying to {way.__name__} it")
+            try:
+                way(target)
+            except NotThisWayError as reason:
+                reasons.append(f"{way.__name__}: {reason}")
+                say(f"{what}: {reasons[-1]}")
+            else:
+                return True
     say(f"{what} is ABSENT: {'; '.join(reasons)}")
     return False
 
@@ -59,7 +67,8 @@ def install(module: Path, *arguments: str, into: Path) -> None:
         [go, "install", "-trimpath", "-buildvcs=false", "-mod=readonly", *arguments],
         seconds=_BUILD_SECONDS,
         folder=module,
-        environment={"GOBIN": str(into)},
+        # The compiler looks for garbage less often: a tenth of its time, for a third more memory.
+        environment={"GOGC": "400", "GOBIN": str(into)},
     )
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,6 +92,20 @@ def test_program_is_built_and_kept_when_download_fails(
     assert "download" in built.stderr or tool.variable == "FLEET_S3_SERVER"
     assert built.stdout.startswith(f"{tmp_path}/.cache/fleet/{tool.kept}")
     assert (found.stdout, found.stderr) == (built.stdout, "")
+
+
+def test_program_is_built_once_when_two_processes_want_it(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    tool = TOOLS["cli"]
+    a_program(tmp_path / "bin" / "go", f'echo built >> "$HOME/builds"; {tool.go}')
+
+    with ThreadPoolExecutor() as both:
+        done = list(both.map(lambda _: run_tool(tool.script, environment), range(2)))
+
+    assert [each.returncode for each in done] == [0, 0]
+    assert done[0].stdout == done[1].stdout
+    assert (tmp_path / "builds").read_text() == "built\n"
 
 
 @pytest.mark.parametrize("tool", TOOLS.values(), ids=TOOLS)
