@@ -18,6 +18,20 @@ ABSENT = 3
 """Exit code of a tool that cannot get its program."""
 
 _BUILD_SECONDS = 30 * 60
+_SELDOM_RUN = (
+    "cloud.google.com/go",
+    "github.com/Azure",
+    "github.com/alecthomas/chroma",
+    "github.com/aws/aws-sdk-go-v2/service",
+    "github.com/envoyproxy",
+    "github.com/pb33f/libopenapi",
+)
+"""Large modules compiled without inlining, in a third less time: little of them runs."""
+_COMPILER = (
+    # What the linker drops is not made.
+    "-gcflags=all=-dwarf=false",
+    *(f"-gcflags={module}/...=-dwarf=false -l" for module in _SELDOM_RUN),
+)
 Way = Callable[[Path], None]
 
 
@@ -64,7 +78,7 @@ def install(module: Path, *arguments: str, into: Path) -> None:
     say("compiling from Go modules; the first time takes five to fifteen minutes")
     run(
         # A build is named by its sources, not by the checkout that they lie in.
-        [go, "install", "-trimpath", "-buildvcs=false", "-mod=readonly", *arguments],
+        [go, "install", "-trimpath", "-buildvcs=false", "-mod=readonly", *_COMPILER, *arguments],
         seconds=_BUILD_SECONDS,
         folder=module,
         # The compiler looks for garbage less often: a tenth of its time, for a third more memory.
