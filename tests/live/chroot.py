@@ -42,6 +42,8 @@ _OPTIONS = (
 )
 # What a machine has to say about how its archive is reached and how far it is trusted.
 _PASSED_ON = re.compile(r"Acquire::(https?|Retries|Check-\S+|Max-ValidTime|Queue-Mode)\b.*;")
+SECOND = "gw1"
+"""The second process of tests, as pytest-xdist names it."""
 BUILD_SECONDS = 25 * 60
 ABSENT = 3
 
@@ -53,29 +55,38 @@ class Impossible(Exception):
 def main() -> int:
     """Print the folder, or why there can be none; what is being done goes to standard error."""
     try:
-        sys.stdout.write(f"{built()}\n")
+        root = built()
+        built(SECOND)
+        sys.stdout.write(f"{root}\n")
     except Impossible as reason:
         sys.stdout.write(f"{reason}\n")
         return ABSENT
     return 0
 
 
-def built() -> Path:
-    """Return the folder of the chroot, built where it is not there yet."""
-    folder = place()
+def built(process: str = "") -> Path:
+    """Return the folder of the chroot, built where it is not there yet.
+
+    Other processes than the first have copies of it.
+    """
+    folder = place(process)
     if reason := why_not():
         raise Impossible(reason)
     with locked(folder):
         if not (folder / "usr").is_dir():
-            _build(folder)
+            if process:
+                _copy(built(), folder)
+            else:
+                _build(folder)
     return folder
 
 
-def place() -> Path:
-    """Return where the chroot of this recipe lies or would lie."""
+def place(process: str = "") -> Path:
+    """Return where the chroot of this recipe lies or would lie, for a process of the tests."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     key = hashlib.sha256(repr((SUITE, _OPTIONS)).encode()).hexdigest()[:16]
-    return cache / "fleet" / f"debusine-{key}"
+    name = f"debusine-{key}"
+    return cache / "fleet" / (f"{name}-{process}" if process else name)
 
 
 def why_not() -> str:
@@ -137,6 +148,20 @@ def _build(folder: Path) -> None:
     if done.returncode != 0:
         shutil.rmtree(partial, ignore_errors=True)
         raise Impossible(f"mmdebstrap could not build Debian {SUITE}: {_why(done.stderr)}")
+    partial.rename(folder)
+
+
+def _copy(root: Path, folder: Path) -> None:
+    """Copy the chroot while nobody uses it."""
+    partial = folder.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    with locked(root):
+        done = _run(
+            *("cp", "--archive", "--reflink=auto", str(root), str(partial)), seconds=BUILD_SECONDS
+        )
+    if done.returncode != 0:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise Impossible(f"the chroot cannot be copied: {_why(done.stderr)}")
     partial.rename(folder)
 
 

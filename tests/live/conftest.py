@@ -1,4 +1,4 @@
-"""Give tests a real Debusine server, one per session; all of them carry `live`.
+"""Give tests a real Debusine server, one per process of tests; all of them carry `live`.
 
 Each session begins with an empty database. What a test posts and registers stays in it until the
 end of the session, so each keeps to a fleet, names or a workspace of its own.
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleet.queues.debusine.checkup import write_grants
-from tests.live.chroot import Impossible, built, locked
+from tests.live.chroot import SECOND, Impossible, built, locked
 from tests.live.debusine import DATABASE, Server
 from tests.live.journal import Journal
 from tests.live.project import Access, Project
@@ -19,21 +19,27 @@ from tests.live.relay import Relay
 from tests.live.workspace import NOBODY, Workspace, make_workspace
 
 HERE = Path(__file__).parent
+FIRST = ("test_how_to.py", "test_calibration.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of this folder; the page about a fresh server is replayed on one."""
+    """Mark every test of this folder; the page about a fresh server is replayed on one.
+
+    What waits for minutes begins at once too, on the server of the other process.
+    """
     for item in items:
         if item.path.is_relative_to(HERE) and "images_boot" not in item.keywords:
             item.add_marker(pytest.mark.live)
-    items.sort(key=lambda item: item.path != HERE / "test_how_to.py")
+    items.sort(
+        key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST)
+    )
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Server]:
     """Return a running server with its scheduler; the tests' folders are seen in its chroot."""
     try:
-        root = built()
+        root = built(SECOND if worker_id == SECOND else "")
     except Impossible as reason:
         if "FLEET_LIVE" in os.environ:  # `nox -s live` has made sure that it is possible
             raise
