@@ -1,6 +1,5 @@
 """`fleet doctor`: does everything that fleet.yaml names work? It changes nothing."""
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,11 +77,3 @@ def test_doctor_runs_pulumi_program_without_workers(project: Path, run_fleet: Ru
     said = run_fleet("doctor")
 
     assert "+ stacks/sim, program: it runs\n" in said.stdout
-
-
-# what to do next
-
-
-def steps_of(run_fleet: RunFleet, **environment: str) -> list[tuple[str, list[str]]]:
-    diagnosis = json.loads(run_fleet("doctor", "--json", env=environment).stdout)
-    return [(each["do"], each["about"]) for each in diagnosis["next_steps"]]

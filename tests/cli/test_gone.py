@@ -10,7 +10,6 @@ from tests.rigs.trial import Trial, fleet_yaml
 
 AT_SIM = "boot: 1s, gone: {lists: 3, after: 1s}"
 POOL = "{provider: desk, machine: ccx13, image: trixie, workers: {max: 1}}"
-ONE = "trial-own-0001"
 
 
 def ticket_fleet(pool: str = POOL, desk: str = AT_SIM, queue: str = "{kind: tickets}") -> str:

@@ -2,21 +2,11 @@
 
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.rigs.process import ROOT, RunFleet
 
-POOLS = "p:\n  cmd_new: new\n  cmd_delete: delete\n  max_prealloc: 1\n  start_delay: 30\n"
-CONF = 'EXTRA_BUILDCHROOT_TAGS = [{"pattern": "@asahi/kernel/.*/kernel", "tags": ["big"]}]\n'
 LISTING = ROOT / "tests/fixtures/debusine-0.16.2/worker_pool-list-aws.yaml"
-
-
-@pytest.fixture
-def sources(project: Path) -> dict[str, Path]:
-    (project / "pools.yaml").write_text(POOLS, encoding="utf-8")
-    (project / "copr.conf").write_text(CONF, encoding="utf-8")
-    return {"resalloc": Path("pools.yaml"), "copr": Path("copr.conf"), "debusine": LISTING}
 
 
 def test_import_debusine_runs_admin_command_of_server(run_fleet: RunFleet, project: Path) -> None:

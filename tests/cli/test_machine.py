@@ -1,7 +1,6 @@
 """`fleet machine`: lists machines by pool and state, and deletes those that a person names."""
 
 import os
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -49,9 +48,6 @@ def test_machine_delete_also_deletes_earlier_failed_deletion(project: Path) -> N
     assert list((project / "machines").iterdir()) == []
 
 
-THREE = "trial-builders-0003"
-
-
 def test_delete_run_selects_run_by_prefix_of_start(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": WARM}))
     for waiting in (("1",), ("1", "2")):
@@ -63,30 +59,6 @@ def test_delete_run_selects_run_by_prefix_of_start(trial: Trial) -> None:
         actions = trial.json("machine", "delete", "--run", run["started"])["actions"]
 
         assert {each["worker"] for each in actions} == {machine}
-
-
-@pytest.fixture
-def dead(trial: Trial) -> Trial:
-    """Return a fleet with an idle machine that a run vouched for, two days ago."""
-    return trial.begun(begin_dead)
-
-
-def begin_dead(trial: Trial) -> None:
-    trial.write(fleet_yaml(pools={"builders": BUILDERS}, more="expire_after: 1d\n"))
-    trial.wait_for("1")
-    trial.apply()
-    trial.apply()
-    trial.wait_for()
-    trial.age(days=2)
-    expire(trial)
-
-
-def expire(trial: Trial) -> None:
-    """Have the expiry of every machine be over for a day."""
-    listing = trial.cloud.list("trial")
-    for machine in getattr(listing, "machines", ()):
-        assert machine.expires is not None
-        trial.cloud.extend([machine.id], machine.expires - timedelta(days=2, hours=6))
 
 
 @pytest.mark.parametrize(

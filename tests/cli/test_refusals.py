@@ -5,29 +5,6 @@ import pytest
 from tests.builders.sentences import tells
 from tests.rigs.trial import ONE, TWO, Trial
 
-WHY = "--for 2h --reason 'disk full'"
-
-
-NAMES = {
-    f"freeze --pool bilders {WHY}": "builders",
-    f"hold trial-builders-0009 {WHY}": ONE,
-    f"hold trial-bilders-0001 {WHY}": ONE,
-    "machine list --pool bilders": ("pool bilders", "builders"),
-    f"machine delete {TWO} trial-builders-002 --apply": ("machine trial-builders-002", TWO),
-    "machine console trial-builders-0009": ONE,
-    "image show sid": ("image sid", "trixie"),
-    "image promote sid": ("image sid", "fleet.yaml", "trixie"),
-    "image publish sid": ("image sid", "trixie"),
-    "image build sid": ("sid", "trixie"),
-    "image test sid": ("image sid", "trixie"),
-    "state init --forget-stack trial-nope": ("store", "stack", "trial-nope", "trial-builders"),
-    "explain bilders": "'builders'?",
-    "explain pool bilders": "'builders'? known: builders",
-    "explain worker nope": ("worker nope", ONE),
-    "explain worker trial-bilders-0001": f"'{ONE}'? known: {ONE}",
-    "tags explain --request 99": "request 99",
-}
-
 
 @pytest.mark.parametrize(
     "command",

@@ -1,9 +1,7 @@
 """`fleet state`: what must outlive a run is made once, shown, and given up by name."""
 
 import json
-import sqlite3
 import subprocess
-from contextlib import closing
 
 import pytest
 
@@ -27,22 +25,6 @@ def test_state_show_lists_steps_of_an_interrupted_run(trial: Trial) -> None:
     assert tells(left_out, "…", "2 steps")
     assert steps == begun[2:]
     assert len(json.loads(as_json)["runs"][0]["begun"]) == 7
-
-
-# another version's store
-
-
-def about(trial: Trial) -> dict[str, str]:
-    """Return what a store says of itself."""
-    with closing(sqlite3.connect(trial.folder / ".fleet/store.db")) as connection:
-        return dict(connection.execute("select key, value from fleet_about"))
-
-
-def make_older(trial: Trial) -> None:
-    """Have the store be one of a fleet that had no orders and no log."""
-    trial.sql("drop table fleet_orders")
-    trial.sql("delete from fleet_about where key in ('columns', 'needs')")
-    trial.sql("update fleet_about set value='fleet-store-1' where key='format'")
 
 
 @pytest.mark.parametrize("command", ["status", "doctor", "state show"])

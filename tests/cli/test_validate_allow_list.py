@@ -15,12 +15,6 @@ from tests.rigs.process import (
 )
 from tests.rigs.repeats import slow_but
 
-RULES = """\
-fleet: demo
-powerful:
-  - {match: "@asahi/kernel/.*/kernel.*", ask: [power], dirs: false, at_most: 1}
-  - {match: "praiskup/ping/fedora-.*-.*/chromium", ask: [power], dirs: false}
-"""
 LARGE = 1_000_000
 
 

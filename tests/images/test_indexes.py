@@ -3,7 +3,6 @@
 import gzip
 import lzma
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -26,11 +25,6 @@ Version: 0.16.10-1
 FOLDER = "/debian/dists/trixie/main/binary-amd64/Packages"
 MISSING = Answer(404, b"")
 Serve = Callable[..., Source]
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
 
 
 @pytest.fixture
