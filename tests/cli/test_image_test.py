@@ -39,15 +39,15 @@ def unfit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return a_disk(folder / "disk.qcow2", root)
 
 
-def build(trial: Trial, disk: Path | None, version: str = VERSION, **said: object) -> Path:
+def build(trial: Trial, disk: Path | None, **said: object) -> Path:
     """Put a build with this disk where fleet keeps builds, and have the store remember it."""
     images = trial.folder / ".fleet/images"
-    partial = open_build(images, "trixie", version)
+    partial = open_build(images, "trixie", VERSION)
     if disk is not None:
         shutil.copyfile(disk, partial / "disk.qcow2")
     manifest = {
         "image": "trixie",
-        "version": version,
+        "version": VERSION,
         "way": "disk",
         "suite": "trixie",
         "architecture": "amd64",
@@ -59,7 +59,7 @@ def build(trial: Trial, disk: Path | None, version: str = VERSION, **said: objec
         "seconds": {"base": 1.0},
     }
     folder, _ = finish_build(partial, Manifest.model_validate({**manifest, **said}))
-    trial.remember(a_version(version=version, state="built"))
+    trial.remember(a_version(version=VERSION, state="built"))
     return folder
 
 

@@ -11,11 +11,6 @@ from tests.rigs.trial import BUILDERS, ONE, TWO, WARM, WHY, Trial, fleet_yaml
 from tests.rigs.warm import Warm
 
 
-def names(trial: Trial, *options: str) -> list[str]:
-    """Return the machines that `fleet machine list` lists."""
-    return [each["worker"] for each in trial.json("machine", "list", *options)["machines"]]
-
-
 @pytest.mark.slow
 def test_machine_delete_also_deletes_earlier_failed_deletion(project: Path) -> None:
     """The engine deletes it in any case, so that a plan without it would be refused."""

@@ -34,18 +34,15 @@ def build(number: int, package: str, architecture: str = "amd64", **more: object
     )
 
 
-def compare(
-    run_fleet: RunFleet, project: Path, match: str, *builds: Request, form: str = ""
-) -> str:
-    rules = [{"match": match, "ask": ["big"]}]
+def compare(run_fleet: RunFleet, project: Path, *builds: Request) -> str:
+    rules = [{"match": "debian/.*/chromium", "ask": ["big"]}]
     head = BASE | {"pools": BASE["pools"] | {"powerful": POWERFUL}, "powerful": rules}
     head |= {"tags": {"big": {"on_demand": True, "exclusive": True, "asked_by": ["rules"]}}}
     for name, fleet in (("base.yaml", BASE), ("fleet.yaml", head)):
         (project / name).write_text(yaml.safe_dump(fleet, sort_keys=False), encoding="utf-8")
     world = a_sim_world(requests=builds, fleet="demo")
     (project / "world.json").write_text(world.model_dump_json(), encoding="utf-8")
-    options = [form] if form else []
-    return run_fleet("plan", "--world", "world.json", "--base", "base.yaml", *options).stdout
+    return run_fleet("plan", "--world", "world.json", "--base", "base.yaml").stdout
 
 
 def test_newly_matched_requests_share_one_line_per_cause(
@@ -55,7 +52,7 @@ def test_newly_matched_requests_share_one_line_per_cause(
     builds = [build(n, "chromium", "amd64") for n in (1, 2, 3)]
     builds += [build(n, f"p{n}", required=each, priority=-1) for n, each in enumerate(tags, 4)]
 
-    said = unwrapped(compare(run_fleet, project, "debian/.*/chromium", *builds))
+    said = unwrapped(compare(run_fleet, project, *builds))
 
     (told,) = [each for each in said.splitlines() if "served" in each and "debian/4" in each]
     assert all(f"debian/{number}" in told for number in (4, 5, 6))

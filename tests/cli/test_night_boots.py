@@ -15,30 +15,17 @@ LEMON = BUILDERS.replace("workers:", f"{ON_FAILURE}, workers:").replace("ccx33",
 LEMON = LEMON.replace("max: 4", "max: 6")
 
 
-def begin_dead(trial: Trial) -> None:
-    """Have the image fail in the only pool that boots it."""
+def test_doctor_needs_images_extra_when_it_advises_a_build(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trial.write(fleet_yaml(pools={"builders": LEMON}, desk=DESK))
-    fail_three_boots(trial)
-
-
-def fail_three_boots(trial: Trial, *, big: list[str] | None = None) -> None:
-    trial.wait_for("1", "2", "3", big=big or [])
+    trial.wait_for("1", "2", "3")
     trial.do("apply")
     trial.age(hours=1)
     trial.do("apply")
-
-
-@pytest.fixture
-def dead(trial: Trial) -> Trial:
-    return trial.begun(begin_dead)
-
-
-def test_doctor_needs_images_extra_when_it_advises_a_build(
-    dead: Trial, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("fleet.cli.doctor._is_installed", lambda extra: extra != "images")
 
-    found = json.loads(dead.do("doctor", "--json")[1])
+    found = json.loads(trial.do("doctor", "--json")[1])
 
     (extras,) = (each for each in found["findings"] if each["about"] == "fleet, extras")
     assert extras["result"] == "wrong"

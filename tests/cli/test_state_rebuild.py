@@ -5,7 +5,6 @@ import shutil
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,21 +39,10 @@ def lose(trial: Trial, *names: str) -> None:
         (trial.folder / ".fleet" / name).unlink()
 
 
-def orphans(trial: Trial) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(trial.do("state", "orphans", "--json")[1])["orphans"]
-    return found
-
-
 def spent(trial: Trial) -> Decimal:
     """Return what the ledger was charged so far."""
     entries = trial.store().dump()["ledger"]
     return sum((Decimal(entry["nanos"]) for entry in entries), Decimal(0)).scaleb(-9)
-
-
-# orphans
-
-
-# rebuild
 
 
 HOURLY = (

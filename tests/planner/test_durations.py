@@ -48,13 +48,6 @@ def made(plan: Plan) -> list[tuple[str, Decimal | None]]:
     return [(a.inputs.type, a.until_idle) for a in plan.actions if isinstance(a, Create)]
 
 
-def takes(fleet: Fleet, kind: MachineKind, **request: object) -> int | None:
-    """Return how long a build of chromium is expected to run on a machine."""
-    waiting = a_request(**{"task": "sbuild", "package": "chromium"} | request)
-    seconds, timing = Durations(fleet, a_world()).of("debian", waiting)
-    return timing.on(kind, seconds) if timing else seconds
-
-
 # how long
 
 
