@@ -536,6 +536,10 @@ def _sqlite_engine() -> sa.Engine:
     return engine
 
 
+_CONNECT_SECONDS = 10
+"""Seconds to connect to PostgreSQL. The driver waits 130 s, and a plan connects several times."""
+
+
 @cache
 def _pooled_engine(url: sa.URL) -> sa.Engine:
     """Return an engine with a connection pool. Connecting takes longer than most transactions.
@@ -548,7 +552,10 @@ def _pooled_engine(url: sa.URL) -> sa.Engine:
         pool_pre_ping=True,
         pool_use_lifo=True,
         # With a pooler, each transaction may use another connection, without prepared statements.
-        connect_args={"prepare_threshold": None},
+        connect_args={
+            "prepare_threshold": None,
+            "connect_timeout": url.query.get("connect_timeout", _CONNECT_SECONDS),
+        },
     )
     atexit.register(engine.dispose)
     return _add_audit_events(engine)

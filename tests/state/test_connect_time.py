@@ -1,0 +1,25 @@
+"""A server that accepts connections and never answers does not stop a run for minutes."""
+
+import pytest
+import sqlalchemy as sa
+
+from fleet.state.database import _pooled_engine
+
+
+class _Asked(Exception):
+    """Ends an attempt to connect."""
+
+
+@pytest.mark.parametrize(("query", "seconds"), [("", 10), ("?connect_timeout=30", "30")])
+def test_connection_has_a_time_limit(query: str, seconds: int | str) -> None:
+    engine = _pooled_engine(sa.make_url(f"postgresql+psycopg://u@127.0.0.1:1/x{query}"))
+    asked: list[object] = []
+
+    @sa.event.listens_for(engine, "do_connect")
+    def note(_dialect: object, _record: object, _args: object, words: dict[str, object]) -> None:
+        asked.append(words["connect_timeout"])
+        raise _Asked
+
+    with pytest.raises(_Asked):
+        engine.connect()
+    assert asked == [seconds]
