@@ -12,7 +12,8 @@ from pathlib import Path
 from bench.report import Report
 from fleet.images.disk import DiskBuilder
 from fleet.images.folder import version_at
-from fleet.model.images import BuildOrder, Manifest
+from fleet.images.records import BuildOrder
+from fleet.model.images import Manifest
 from fleet.schema.pools import ImageRecipe
 from tests.images.mirrors import mirror_options
 

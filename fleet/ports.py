@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import Field
 
@@ -32,10 +32,7 @@ from fleet.model.facts import (
 )
 from fleet.model.history import Counted, StackOutcome, Tally
 from fleet.model.images import (
-    BuildOrder,
-    BuildStep,
     ImageDisk,
-    Manifest,
     Rental,
     Upload,
 )
@@ -44,7 +41,6 @@ from fleet.model.tickets import Given, Leased, Ticket
 from fleet.model.values import Moment, Tags, Value
 
 T = TypeVar("T")
-Told_co = TypeVar("Told_co", covariant=True)
 
 
 class Clock(Protocol):
@@ -365,22 +361,6 @@ class SupportsConcurrency(Protocol):
 
     def go_on(self) -> None:
         """Permit operations again, after all earlier operations have stopped."""
-
-
-class ImageBuilder(Protocol, Generic[Told_co]):
-    """Builds versions of operating system images."""
-
-    def check_ready(self, order: BuildOrder) -> None:
-        """Raise BuildFailed if the build cannot begin, for example without its programs."""
-
-    def build(
-        self, order: BuildOrder, tell: Callable[[BuildStep], None]
-    ) -> tuple[Manifest, Told_co]:
-        """Build a version of an image in its folder; return its manifest and further results.
-
-        `tell` receives each step. Raises BuildFailed, or Locked if another run builds the image.
-        An error or an interrupt leaves only a log: no folder, mount, process or machine.
-        """
 
 
 class Publisher(Protocol):

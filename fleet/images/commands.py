@@ -57,27 +57,30 @@ from fleet.images.publish import (
     remember_build,
     remember_publication,
 )
+from fleet.images.records import (
+    BuildOrder,
+    BuildStep,
+    ImageBuilder,
+    Publishing,
+    VersionTests,
+    after_tests,
+)
 from fleet.images.role import play_digest, play_digests
 from fleet.images.sources import read_index
 from fleet.model.apt_sources import Source
 from fleet.model.facts import Unknown, World
 from fleet.model.images import (
-    BuildOrder,
-    BuildStep,
     Manifest,
     Move,
     Publication,
-    Publishing,
     Test,
     Transfer,
     Version,
-    VersionTests,
-    after_tests,
     describe_old_worker,
     recipe_digest,
 )
 from fleet.planner.images import describe_change, find_image_troubles, find_waiting
-from fleet.ports import Console, ImageBuilder
+from fleet.ports import Console
 from fleet.schema.model import (
     PLACE_PATTERN,
     SERVER_PATTERN,

@@ -27,10 +27,11 @@ from fleet.images.checks import open_disk
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.packages import read_packages
 from fleet.images.programs import last_of, root_script
-from fleet.images.role import READABLE, find_failure
+from fleet.images.records import BuildOrder
+from fleet.images.role import READABLE, find_failure, role_variables
 from fleet.images.roots import kernel_of, packages_of
 from fleet.images.sources import mirror_suites
-from fleet.model.images import BuildOrder, Manifest, Package, role_variables
+from fleet.model.images import Manifest, Package
 from fleet.queues.http import trusted
 from fleet.state.storage import shipped_folder
 

@@ -45,16 +45,11 @@ from fleet.images.programs import (
     missing,
     run,
 )
-from fleet.images.role import chroot_host, role_digest, run_role
+from fleet.images.records import BuildOrder
+from fleet.images.role import chroot_host, role_digest, role_variables, run_role
 from fleet.images.roots import BaseInputs, kept
 from fleet.images.sources import archive_of, state_of
-from fleet.model.images import (
-    BuildOrder,
-    Manifest,
-    ManifestFile,
-    recipe_digest,
-    role_variables,
-)
+from fleet.model.images import Manifest, ManifestFile, recipe_digest
 from fleet.model.values import digest
 
 FULL = "No space left on device"

@@ -21,14 +21,8 @@ from pydantic import ValidationError
 from fleet.errors import FileUnreadable, touching
 from fleet.images.packages import sbom_of
 from fleet.images.programs import held
-from fleet.model.images import (
-    BuildOrder,
-    BuildStep,
-    Manifest,
-    ManifestFile,
-    Package,
-    recipe_digest,
-)
+from fleet.images.records import BuildOrder, BuildStep
+from fleet.model.images import Manifest, ManifestFile, Package, recipe_digest
 from fleet.model.values import digest, first_mistake
 from fleet.schema.pools import ImageRecipe
 from fleet.state.files import replace_file

@@ -22,8 +22,9 @@ from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.jobs import judge, prove_on
 from fleet.images.packages import read_packages
 from fleet.images.programs import root_script
-from fleet.images.role import RoleFailed, run_role, ssh_host, why_not
-from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_variables
+from fleet.images.records import BuildOrder
+from fleet.images.role import RoleFailed, role_variables, run_role, ssh_host, why_not
+from fleet.model.images import Manifest, Publication, Test
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}

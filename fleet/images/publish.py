@@ -22,23 +22,21 @@ from fleet.images.disk import disk_of, raw_disk
 from fleet.images.folder import read_manifest
 from fleet.images.programs import held
 from fleet.images.promote import change_version, find_version
+from fleet.images.records import BuildOrder, ImageBuilder, Published, after_tests
 from fleet.images.stores import Bucket, Directory, StorePublisher
 from fleet.model.images import (
     LEFT_AFTER,
-    BuildOrder,
     ImageDisk,
     Manifest,
     Publication,
-    Published,
     State,
     Tell,
     Transfer,
     Upload,
     Version,
-    after_tests,
     recipe_digest,
 )
-from fleet.ports import Clock, ImageBuilder, Publisher
+from fleet.ports import Clock, Publisher
 from fleet.schema.model import Fleet
 from fleet.state.store import Store
 

@@ -11,16 +11,8 @@ import yaml
 
 from fleet.images.promote import ImageList, ListedImage, PromotionResult
 from fleet.images.prune import Pruning
-from fleet.model.images import (
-    BuildStep,
-    DueReport,
-    Manifest,
-    Publishing,
-    Transfer,
-    Version,
-    VersionTests,
-    describe_old_worker,
-)
+from fleet.images.records import BuildStep, Publishing, VersionTests
+from fleet.model.images import DueReport, Manifest, Transfer, Version, describe_old_worker
 from fleet.model.values import Value
 from fleet.report.document import (
     BLANK,

@@ -17,11 +17,14 @@ from tempfile import TemporaryDirectory
 
 from fleet.errors import FleetError, add_extra
 from fleet.images.programs import ProgramFailed, run, search_path
+from fleet.model.images import root_api_url
 from fleet.ports import Tell
 from fleet.schema.model import Fleet, ImageRecipe, Recipe
 from fleet.state.processes import kill_by_environment
 from fleet.state.storage import shipped_folder
 
+PREFIX = "debusine_worker_"
+"""Prefix of the names of all variables of the Ansible role."""
 _MAX_OUTPUT_LINES = 40
 """Maximum number of output lines of a failed task in the error message. The log has all lines."""
 _MAX_LINE = 2000
@@ -30,6 +33,24 @@ _MAX_LINE = 2000
 
 class RoleFailed(FleetError):
     """A task of the role failed, or the host was unreachable."""
+
+
+def role_variables(recipe: ImageRecipe) -> dict[str, object]:
+    """Return the variables of the Ansible role debusine_worker for an image.
+
+    They include every variable that fleet.yaml can set, even if its value is the role's default.
+    """
+    variables: dict[str, object] = {
+        "source": (recipe.source or "").strip(),
+        "enable_backends": sorted(set(recipe.enable_backends)),
+        "enable_tasks": sorted(set(recipe.enable_tasks)),
+        "extra_packages": sorted(set(recipe.packages)),
+        "version": recipe.worker_version or "",
+        "swap_mebibytes": recipe.swap or 0,
+        "api_url": root_api_url(recipe.api_url),
+        "start": False,
+    }
+    return {PREFIX + name: value for name, value in variables.items()}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The records of an image: recipe, manifest, test results, versions, uploads, due steps.
+"""The records of an image that the core knows too: manifest, tests, versions, uploads, due steps.
 
 A manifest is stored as manifest.json in the folder of its build, `IMAGES/IMAGE/VERSION/`. It lists
 the checksum of every other file in that folder.
@@ -15,33 +15,11 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import AfterValidator, Field
 
 from fleet.model.values import ForPeople, Moment, Value, digest, later, sort_by, sorted_tags
-from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
-from fleet.schema.units import Written
-
-PREFIX = "debusine_worker_"
-"""Prefix of the names of all variables of the Ansible role."""
+from fleet.schema.pools import ImageRecipe, Recipe
 
 _KEYS_WITHOUT_EFFECT = {"provides", "rebuild", "publish", "promote", "version"}
 """Keys of a recipe that do not affect the content of the image."""
 _API = "/api"
-
-
-def role_variables(recipe: ImageRecipe) -> dict[str, object]:
-    """Return the variables of the Ansible role debusine_worker for an image.
-
-    They include every variable that fleet.yaml can set, even if its value is the role's default.
-    """
-    variables: dict[str, object] = {
-        "source": (recipe.source or "").strip(),
-        "enable_backends": sorted(set(recipe.enable_backends)),
-        "enable_tasks": sorted(set(recipe.enable_tasks)),
-        "extra_packages": sorted(set(recipe.packages)),
-        "version": recipe.worker_version or "",
-        "swap_mebibytes": recipe.swap or 0,
-        "api_url": _api_url(recipe.api_url),
-        "start": False,
-    }
-    return {PREFIX + name: value for name, value in variables.items()}
 
 
 def recipe_digest(recipe: Recipe) -> str:
@@ -51,7 +29,10 @@ def recipe_digest(recipe: Recipe) -> str:
     """
     written = recipe.model_dump(mode="json", exclude=_KEYS_WITHOUT_EFFECT)
     if isinstance(recipe, ImageRecipe):
-        written |= {"api_url": _api_url(recipe.api_url), "source": (recipe.source or "").strip()}
+        written |= {
+            "api_url": root_api_url(recipe.api_url),
+            "source": (recipe.source or "").strip(),
+        }
     kept = {key: value for key, value in written.items() if value not in (None, "", [], {}, False)}
     return digest(
         {
@@ -61,7 +42,7 @@ def recipe_digest(recipe: Recipe) -> str:
     )
 
 
-def _api_url(server: str | None) -> str:
+def root_api_url(server: str | None) -> str:
     """Return the root URL of a server's API. `server` is this URL or that of the server."""
     return f"{server.rstrip('/').removesuffix(_API)}{_API}" if server else ""
 
@@ -301,66 +282,12 @@ class Transfer(Value):
     total: int = Field(description="In bytes.")
 
 
-class Published(Value):
-    """The result of publishing an image version to one provider or store."""
-
-    place: str = Field(description="Provider, or URL of a store.")
-    id: str = Field("", description="Its id there; empty: not published there.")
-    removed: tuple[str, ...] = Field(
-        (), description="Remains of dead runs that were removed there."
-    )
-    error: str = ""
-
-
-class Publishing(Value):
-    """The results of publishing an image version to all requested providers and stores."""
-
-    image: str
-    version: str = Field("", description="Empty: only cleaned.")
-    places: tuple[Published, ...]
-
-    @property
-    def exit_code(self) -> int:
-        """Return 0 if no upload failed, 1 if all failed, and 5 if some failed."""
-        failed = [each for each in self.places if each.error]
-        if not failed:
-            return 0
-        return 1 if len(failed) == len(self.places) else 5
-
-
 class Move(NamedTuple):
     """A change of the record of an image version."""
 
     was: Version | None
     """The earlier record; None if the version had no record."""
     now: Version
-
-
-class BuildOrder(Value):
-    """An image to build, and the user who requested the build."""
-
-    image: str
-    version: str = Field(description="Start of its build, for example 20261121T203000Z.")
-    recipe: Annotated[ImageRecipe | PlaybookRecipe, Written]
-    role_digest: str = Field("", description="Digest of the role or playbook.")
-    built_at: datetime
-    built_by: str
-    commit: str = ""
-
-    @property
-    def debian(self) -> ImageRecipe:
-        """Return the recipe of a Debian image; raises TypeError if a playbook builds the image."""
-        if isinstance(self.recipe, PlaybookRecipe):
-            raise TypeError(self.image)
-        return self.recipe
-
-
-class BuildStep(Value):
-    """The current phase of an image build."""
-
-    phase: str
-    task: str = Field("", description="Task of the Ansible role, while the role runs.")
-    seconds: float = Field(description="Time since the start of the build.")
 
 
 class Package(Value):
@@ -444,44 +371,6 @@ class Manifest(Value):
     def worker(self) -> str:
         """Return the installed version of debusine-worker; empty if unknown."""
         return next((each.version for each in self.packages if each.name == "debusine-worker"), "")
-
-
-_TEST_STATES: tuple[State, ...] = ("built", "tested", "failed")
-"""States that a test may change. Only promotion and rollback change other states."""
-
-
-class VersionTests(Value):
-    """A version of an image, its new test results, and its new state."""
-
-    image: str
-    version: str
-    state: State
-    tests: tuple[Test, ...]
-    notes: tuple[str, ...] = Field((), description="Remarks that are no problems.")
-
-    @property
-    def passed(self) -> bool:
-        """Return whether the tests found no problem."""
-        return not any(test.problems for test in self.tests)
-
-
-def after_tests(version: Version, tests: tuple[Test, ...], now: datetime) -> Version:
-    """Return the version with its state after these tests: `failed` if one found a problem."""
-    problems = [problem for test in tests for problem in test.problems]
-    passed = [test for test in tests if not test.problems]
-    known = version
-    for test in passed:
-        if test.kind == "jobs":
-            known = known.altered(provides=test.provides, unproven=test.unproven)
-        elif test.kind == "boot" and (known.unproven in (None, (WHOLE_WORKER,))):
-            # The tags of a worker's report are used only if no job proved tags.
-            known = known.altered(provides=test.provides)
-    if version.state not in _TEST_STATES:
-        return known
-    state: State = "failed" if problems else "tested"
-    since = version.since if version.state == state else now
-    why = problems[0] if problems else ""
-    return known.altered(state=state, since=since, why=why, by_rule=not problems)
 
 
 Step = Literal["build", "test", "publish"]

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.images.role import RoleFailed, chroot_host, run_role
-from fleet.model.images import role_variables
+from fleet.images.role import RoleFailed, chroot_host, role_variables, run_role
 from fleet.schema.model import ImageRecipe
 from tests.ansible import roots
 from tests.ansible.roots import chrooted

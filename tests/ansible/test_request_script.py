@@ -14,7 +14,8 @@ from fleet.images.debusine_build import (
     request_data,
 )
 from fleet.images.packages import read_packages
-from fleet.model.images import BuildOrder, role_variables
+from fleet.images.records import BuildOrder
+from fleet.images.role import role_variables
 from fleet.schema.model import ImageRecipe
 from tests.ansible import roots
 from tests.ansible.roots import chrooted

@@ -16,7 +16,9 @@ WITHOUT_SUITE = {"Clock", "Console", "PoolExecutor"}
 def ports() -> set[str]:
     return {
         name
-        for module in [modules("fleet")["fleet/ports.py"]]
+        for module in map(
+            modules("fleet").__getitem__, ("fleet/ports.py", "fleet/images/records.py")
+        )
         for name, bases in module.classes.items()
         if "Protocol" in bases
     }

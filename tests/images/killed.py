@@ -14,7 +14,8 @@ from fleet.clouds.hcloud.ssh import Ssh, write_disk
 from fleet.images.folder import read_manifest
 from fleet.images.instance import InstanceBuilder
 from fleet.images.publish import Pipeline
-from fleet.model.images import BuildOrder, BuildStep, Transfer
+from fleet.images.records import BuildOrder, BuildStep
+from fleet.model.images import Transfer
 from fleet.schema.pools import ImageRecipe
 from simulators.hetzner.server import TOKEN
 from tests.builders import NOW

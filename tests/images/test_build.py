@@ -4,8 +4,9 @@ import pytest
 
 from fleet.errors import BuildFailed
 from fleet.images.publish import give_up_dead, remember_build
+from fleet.images.records import BuildOrder
 from fleet.model import images as manifests
-from fleet.model.images import BuildOrder, Manifest, Rental, Version
+from fleet.model.images import Manifest, Rental, Version
 from fleet.schema.pools import ImageRecipe
 from fleet.state.store import Store
 from tests.builders import NOW

@@ -8,7 +8,7 @@ import pytest
 
 from fleet.images.disk import DiskBuilder, Listing, compare, contents, explain_no_disk
 from fleet.images.programs import explain_no_namespaces
-from fleet.model.images import BuildOrder
+from fleet.images.records import BuildOrder
 from fleet.schema.pools import ImageRecipe
 from tests.builders import NOW
 from tests.builders.sentences import tells

@@ -16,7 +16,7 @@ from fleet.images.folder import (
     version_at,
     write_manifest,
 )
-from fleet.model.images import BuildOrder
+from fleet.images.records import BuildOrder
 from tests.builders import NOW
 from tests.builders.image_trees import a_recipe
 from tests.builders.versioning import a_manifest, open_build

@@ -15,9 +15,9 @@ from fleet.clouds.hcloud.images import HcloudSite, Hetzner
 from fleet.clouds.hcloud.ssh import Ssh
 from fleet.images.due import sources_of
 from fleet.images.instance import InstanceBuilder
+from fleet.images.records import BuildOrder, BuildStep
 from fleet.images.role import Host, run_role
 from fleet.images.roots import kept
-from fleet.model.images import BuildOrder, BuildStep
 from fleet.model.values import digest
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe
 from simulators.hetzner.server import SimulatedHetzner

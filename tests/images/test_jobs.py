@@ -24,8 +24,9 @@ from fleet.images.jobs import (
     why_not,
 )
 from fleet.images.programs import ENVIRONMENT, PROXIES, root_script
+from fleet.images.records import after_tests
 from fleet.model import images as model
-from fleet.model.images import after_tests, executors_of, is_open, job_of_tag
+from fleet.model.images import executors_of, is_open, job_of_tag
 from fleet.schema.model import ImageRecipe
 from tests.builders import NOW
 from tests.builders.sentences import tells

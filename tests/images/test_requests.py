@@ -16,7 +16,8 @@ from fleet.errors import BuildFailed
 from fleet.images.debusine_build import LISTED, RequestBuilder, customization_script
 from fleet.images.due import sources_of
 from fleet.images.folder import find_build, list_versions, verify
-from fleet.model.images import BuildOrder, BuildStep, Manifest
+from fleet.images.records import BuildOrder, BuildStep
+from fleet.model.images import Manifest
 from fleet.schema.model import ImageRecipe
 from tests.builders.sentences import tells
 from tests.rigs import image_disks

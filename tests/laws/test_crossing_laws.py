@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import fleet
-from fleet.model.images import BuildOrder
+from fleet.images.records import BuildOrder
 from fleet.schema.pools import ImageRecipe
 from fleet.schema.units import ConfigSection, Written
 

@@ -18,7 +18,7 @@ import pytest
 
 from fleet.images.debusine_build import RequestBuilder
 from fleet.images.folder import find_build, list_versions, verify
-from fleet.model.images import BuildOrder, BuildStep
+from fleet.images.records import BuildOrder, BuildStep
 from fleet.schema.model import ImageRecipe
 from tests.live.chroot import archive
 from tests.live.journal import Journal

@@ -2,8 +2,8 @@
 
 import pytest
 
+from fleet.images.records import VersionTests, after_tests
 from fleet.model import images
-from fleet.model.images import VersionTests, after_tests
 from tests.builders import NOW, ago
 from tests.builders.versioning import a_version
 

@@ -3,7 +3,8 @@
 import pytest
 import yaml
 
-from fleet.model.images import PREFIX, recipe_digest, role_variables
+from fleet.images.role import PREFIX, role_variables
+from fleet.model.images import recipe_digest
 from fleet.schema.model import ImageRecipe
 from tests.rigs.process import ROOT
 

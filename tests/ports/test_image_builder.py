@@ -17,9 +17,8 @@ from fleet.images import disk, folder
 from fleet.images.debusine_build import RequestBuilder
 from fleet.images.disk import DiskBuilder
 from fleet.images.programs import explain_no_namespaces, held
+from fleet.images.records import BuildOrder, BuildStep, ImageBuilder
 from fleet.images.role import RoleFailed
-from fleet.model.images import BuildOrder, BuildStep
-from fleet.ports import ImageBuilder
 from fleet.schema.pools import ImageRecipe
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW

@@ -12,8 +12,8 @@ from fleet.clouds.hcloud.ssh import KeyPair, Ssh
 from fleet.errors import PublicationRefused, SourceUnreachable
 from fleet.images.instance import InstanceBuilder
 from fleet.images.programs import root_script
+from fleet.images.records import BuildOrder, BuildStep
 from fleet.images.role import Host
-from fleet.model.images import BuildOrder, BuildStep
 from fleet.schema.pools import ImageRecipe
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from fleet.images.folder import QCOW2, finish_build, manifest_of, version_at
 from fleet.images.publish import remember_build
+from fleet.images.records import BuildOrder
 from fleet.images.role import role_digest
 from fleet.images.sources import read_index
 from fleet.model.apt_sources import Source
-from fleet.model.images import BuildOrder, Manifest, Package, Test
+from fleet.model.images import Manifest, Package, Test
 from fleet.schema.load import load
 from fleet.schema.pools import ImageRecipe
 from fleet.state.files import LocalFiles
