@@ -128,7 +128,9 @@ def _binding_keys(plan: Plan) -> set[str]:
 def _matching_patterns(fleet: Fleet, world: World) -> set[str]:
     """Return the patterns of `powerful` that match a waiting or running build."""
     builds = read_work(world) if fleet.powerful else ()
-    named = ((name, request.task) for _, request, names, _ in builds for name in names)
+    named = [(name, request.task) for _, request, names, _ in builds for name in names]
+    if not named:
+        return set()
     rules = AllowList(fleet, world.time.date()).count_names(tasks_by_name(named))
     return {fleet.powerful[index].match for index, found in rules.items() if found}
 
