@@ -1,5 +1,6 @@
-"""tests/mutants.toml names files that exist."""
+"""tests/mutants.toml names files and functions that exist."""
 
+import pkgutil
 import tomllib
 
 from tests.rigs.process import ROOT
@@ -16,3 +17,10 @@ def test_mutant_targets_name_existing_files() -> None:
     ]
 
     assert missing == []
+
+
+def test_survivors_name_existing_functions() -> None:
+    plan = tomllib.loads((ROOT / "tests/mutants.toml").read_text(encoding="utf-8"))
+
+    for survivor in plan["survivors"]:
+        assert callable(pkgutil.resolve_name(survivor["in"])), survivor["in"]
