@@ -51,6 +51,7 @@ from fleet.report.status import (
     Status,
     budgets_section,
     change_of,
+    find_shown_budgets,
     limits_section,
     pool_status,
     pool_table,
@@ -99,7 +100,7 @@ def plan_blocks(
         changes_section(plan),
         _draw_unserved(plan),
         Section("Pools", [pool_table(pools, plan.currency, why=Form.ALL)]),
-        budgets_section(plan.budgets),
+        budgets_section(find_shown_budgets(plan)),
         limits_section(plan.limits),
         Section("Image versions that wait", [Items([*version_lines(plan)])]),
         *tag_sections(plan),
@@ -499,7 +500,7 @@ def status_blocks(plan: Plan) -> Iterator[Block]:
     yield _approvals(plan)
     pools = Section("Pools", [pool_table(status.pools, status.currency)])
     yield pools if status.pools else line("No pools.")
-    yield budgets_section(plan.budgets)
+    yield budgets_section(find_shown_budgets(plan))
     yield Section("", [*_workers(status)])
 
 

@@ -4,7 +4,7 @@ Inactive workers (machine gone, token disabled) are counted but not listed. An u
 null, never zero.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Literal
@@ -357,8 +357,20 @@ def state_cell(worker: WorkerVerdict) -> Line:
     return (StyledText(said, _STATE_STYLES.get(worker.state, Style.PLAIN)),)
 
 
+def find_shown_budgets(plan: Plan) -> Iterator[BudgetVerdict]:
+    """Yield the budgets of the current periods, and those of coming periods that stop work."""
+    blocked = {id(each.blocked): each.blocked for each in plan.unserved}.values()
+    waited_for = {pool.path for pools in blocked for pool in pools}
+    left_now = {each.path: amount_of(each.left) for each in plan.budgets if not each.coming}
+    for budget in plan.budgets:
+        left, now = amount_of(budget.left), left_now.get(budget.path)
+        has_less = left is not None and now is not None and left < now
+        if not budget.coming or budget.exceeded or (has_less and budget.path in waited_for):
+            yield budget
+
+
 def budgets_section(
-    budgets: Sequence[BudgetVerdict], projected: Mapping[Path, Decimal] | None = None
+    budgets: Iterable[BudgetVerdict], projected: Mapping[Path, Decimal] | None = None
 ) -> Section:
     """Return the budgets as a table; a terminal draws only the most used budgets.
 
@@ -383,7 +395,7 @@ def budgets_section(
         return share_bar(spent, budget.limit) if budget.limit else Bar((("part", 100),))
 
     table = (
-        TableOf(each for each in budgets if not each.coming or each.exceeded)
+        TableOf(budgets)
         .name("", lambda each: yaml_key(each.path))
         .text("when", lambda each: each.when)
         .figure("spent", lambda each: words.amount(each.spent))

@@ -19,7 +19,7 @@ from fleet.report.document import (
     line,
 )
 from fleet.report.plan import image_lines, notice_sections, orders_of
-from fleet.report.status import BROKEN, Status, budgets_section, pool_table
+from fleet.report.status import BROKEN, Status, budgets_section, find_shown_budgets, pool_table
 from fleet.site.history import history_section
 from fleet.site.pages import OVERVIEW, QUEUE, WORKERS, Page, Shown, quiet
 from fleet.site.waiting import FIND, group_table, late_requests, unread_lines
@@ -80,7 +80,7 @@ def overview(shown: Shown) -> Iterator[Page]:
             "pools",
         ),
         Section("Shared resources", [bases], "shared"),
-        budgets_section(plan.budgets),
+        budgets_section(find_shown_budgets(plan)),
         _waiting(
             shown,
             "Waiting for a machine that exists or that the next apply creates",
