@@ -447,7 +447,8 @@ class _Observer:
     ) -> Iterator[str]:
         """Yield a sentence per source of a pool's machines that is unreadable or contested."""
         if isinstance(listing, Unknown):
-            yield f"machines of provider {provider} are unknown: {listing.unknown}"
+            place = f"provider {provider}" if provider else f"pool {name}"
+            yield f"machines of {place} are unknown: {listing.unknown}"
         if isinstance(stack, Unknown):
             is_of_all = stack is self._world.stacks
             subject = "stacks are" if is_of_all else f"the stack of pool {name} is"
