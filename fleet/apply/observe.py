@@ -120,8 +120,11 @@ class Sources:
     """Queue to the adapter that enrols new workers; each of these queues also has a registry."""
     desks: Mapping[str, TicketDesk] = field(default_factory=dict)
     """Ticket queue to the desk that assigns its machines to tickets."""
-    removed_desks: Mapping[str, TicketDesk] = field(default_factory=dict)
-    """Ticket queue that is not in fleet.yaml, but whose tickets have machines, to its desk."""
+    removed_desks: Mapping[str, TicketDesk] | Unknown = field(default_factory=dict)
+    """Ticket queue that is not in fleet.yaml, but whose tickets have machines, to its desk.
+
+    If Unknown, any machine may have a ticket, so that no run deletes one.
+    """
     cleaners: Mapping[str, MachineCleaner] = field(default_factory=dict)
     """Provider to the adapter that cleans its machines between tickets."""
     rules: Mapping[str, RuleReader] = field(default_factory=dict)
@@ -167,15 +170,16 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         name: QueueReading(demand=each, workers=each) if isinstance(each, Unknown) else each
         for name, each in asking("queue", others).items()
     }
-    noted = _read_store(sources.store.stacks)
+    removed = sources.removed_desks
+    noted = removed if isinstance(removed, Unknown) else read_store(sources.store.stacks)
     stacks = (
         noted
         if isinstance(noted, Unknown)
         else read_stacks(fleet, noted, listings, sources.engine_of, asking)
     )
     before = partial(read_or_default, (), sources.store.absences)
-    attempts = _read_store(lambda: sources.store.attempts(REMEMBERED), ())
-    departures = _read_store(lambda: tuple(sources.store.departures.read().values()), ())
+    attempts = read_store(lambda: sources.store.attempts(REMEMBERED), ())
+    departures = read_store(lambda: tuple(sources.store.departures.read().values()), ())
     records = {"attempts": attempts, "departures": departures}
     hour, day, month = (period.start for period in periods(fleet, now))
     since = Since(hour=hour, day=day, month=month)
@@ -191,26 +195,25 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         stacks=stacks,
         absences=find_absences(before, sources.cleaners, (stacks, listings), asking, now),
         bases=bases,
-        images=_read_store(lambda: tuple(each.fact for each in sources.store.image_versions())),
-        ledger=_read_store(partial(sources.store.ledger, since, fleet.money.currency)),
+        images=read_store(lambda: tuple(each.fact for each in sources.store.image_versions())),
+        ledger=read_store(partial(sources.store.ledger, since, fleet.money.currency)),
         attempts=() if isinstance(attempts, Unknown) else attempts,
-        orders=_read_store(partial(sources.store.orders, now), ()),
+        orders=read_store(partial(sources.store.orders, now), ()),
         departures=() if isinstance(departures, Unknown) else departures,
         unread={name: each.unknown for name, each in records.items() if isinstance(each, Unknown)},
         members=members if isinstance(members, Unknown) else dict(members),
-        runs=_read_store(lambda: ended_runs(sources.store, now)),
+        runs=read_store(lambda: ended_runs(sources.store, now)),
         delete_seconds=_delete_seconds(sources.store),
         prices=read_prices(sources.prices, sources.store, now, asking),
     )
     queues = with_rules(fleet, read, sources.rules, sources.store, asking)
     # Read tickets last, so that this run serves tickets opened while it read a slow source.
     queues |= {name: desk.read(now) for name, desk in desks.items()}
-    queues |= {
-        name: _read_removed(name, desk, now) for name, desk in sources.removed_desks.items()
-    }
+    if not isinstance(removed, Unknown):
+        queues |= {name: _read_removed(name, desk, now) for name, desk in removed.items()}
     known_since: dict[str, datetime | None] = {}
     for name, desk in sources.desks.items():
-        began = _read_store(desk.known_since)
+        began = read_store(desk.known_since)
         if isinstance(began, Unknown):
             # A machine may be older than the store, and only a lost store may have had its ticket.
             queues[name] = queues[name].altered(workers=began)
@@ -230,7 +233,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         for listing in world.providers.values()
     ]
     # If the uses of approvals are unreadable, no approval is valid.
-    approved = _read_store(lambda: used_so_far(sources.store.spent(), world.stacks, readings))
+    approved = read_store(lambda: used_so_far(sources.store.spent(), world.stacks, readings))
     return world.altered(approved=approved)
 
 
@@ -249,7 +252,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 
-def _read_store(ask: Callable[[], T], missing: S | None = None) -> T | S | Unknown:
+def read_store(ask: Callable[[], T], missing: S | None = None) -> T | S | Unknown:
     """Return the result of `ask` on the store; Unknown if the store fails.
 
     If the store is missing, return `missing`, or Unknown if that is None.
@@ -264,7 +267,7 @@ def _read_store(ask: Callable[[], T], missing: S | None = None) -> T | S | Unkno
 
 def read_or_default(otherwise: S, ask: Callable[[], T]) -> T | S:
     """Return the result of `ask` on the store; `otherwise` if it is missing or fails."""
-    told = _read_store(ask)
+    told = read_store(ask)
     return otherwise if isinstance(told, Unknown) else told
 
 

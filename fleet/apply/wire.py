@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, assert_never
 
-from fleet.apply.observe import Concurrently, Sources, read_or_default, with_rules
+from fleet.apply.observe import Concurrently, Sources, read_or_default, read_store, with_rules
 from fleet.apply.satellites import connected
 from fleet.clock import SystemClock, utc_now
 from fleet.clouds.cloud import AnyCloud, label_time
@@ -75,10 +75,10 @@ def wire(
     # Without a store, the attributes of created machines are unknown.
     made = partial(read_or_default, (), partial(store.attempts, _MAX_KNOWN_MACHINES))
     declared = [name for name, each in fleet.queues.items() if isinstance(each, TicketQueue)]
-    in_use = read_or_default((), store.ticket_queues_in_use)
+    in_use = read_store(store.ticket_queues_in_use, ())
     opened = {
         name: connected().open_desk(fleet, name, store.begin, made)
-        for name in sorted({*declared, *in_use})
+        for name in sorted({*declared, *(() if isinstance(in_use, Unknown) else in_use)})
     }
     desks = {name: opened[name] for name in declared}
     removed = {
@@ -109,7 +109,7 @@ def wire(
         bases=_shared_stacks(fleet, storage, clouds, secrets),
         store=store,
         desks=desks,
-        removed_desks=removed,
+        removed_desks=in_use if isinstance(in_use, Unknown) else removed,
         cleaners={
             name: each for name, each in providers.items() if isinstance(each, MachineCleaner)
         },

@@ -416,6 +416,7 @@ class _Observer:
         frozen = (
             *blind,
             *registrations.unreadable,
+            *self._find_unread_desks(queues),
             *(f"demand of queue {queue} is unknown: {why}" for queue, why in stale if why),
         )
         missing = [
@@ -425,7 +426,7 @@ class _Observer:
         ]
         # A missing machine that this run must not remove still counts to max.
         is_kept = frozen or (pool is not None and pool.mode == "pause")
-        gone = {} if is_kept else dict(_find_gone(fleet, world, provider, desks, missing))
+        gone = {} if is_kept else dict(_find_gone(fleet, world, provider, missing))
         kinds = {q: d for q in queues if isinstance(d := fleet.queues.get(q), DebusineQueue)}
         tokens = next((q for q, each in kinds.items() if each.admin), None)
         return PoolInventory(
@@ -495,6 +496,13 @@ class _Observer:
         if listing.workers is not None:
             return {provider: listing.workers}, ()
         return found, tuple(unread.values())
+
+    def _find_unread_desks(self, queues: Collection[str]) -> Iterator[str]:
+        """Yield a sentence per unreadable queue that fleet.yaml and `queues` no longer name."""
+        for queue, reading in self._world.queues.items():
+            is_former = queue not in queues and queue not in self._fleet.queues
+            if is_former and isinstance(reading.workers, Unknown):
+                yield f"workers of queue {queue} are unknown: {reading.workers.unknown}"
 
     def _attend(
         self, desks: Collection[str], registries: Registries, listing: Listing
@@ -619,12 +627,14 @@ _AT_WORK = frozenset({WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF})
 
 
 def _find_gone(
-    fleet: Fleet, world: World, provider: str, desks: Collection[str], units: Iterable[Unit]
+    fleet: Fleet, world: World, provider: str, units: Iterable[Unit]
 ) -> Iterator[tuple[str, str]]:
     """Yield (name, reason) for each missing machine that no longer exists.
 
     If a queue that is not a ticket queue hears the worker of a machine, the machine exists.
     """
+    # A queue that fleet.yaml no longer has is one of tickets: no other is read.
+    desks = {*desks_of(fleet, world.queues), *(world.queues.keys() - fleet.queues.keys())}
     absences = {each.name: each for each in world.absences if each.provider == provider}
     for unit in units:
         worker, absence = unit.worker, absences.get(unit.name)
