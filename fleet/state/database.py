@@ -554,7 +554,8 @@ def _pooled_engine(url: sa.URL) -> sa.Engine:
         # With a pooler, each transaction may use another connection, without prepared statements.
         connect_args={
             "prepare_threshold": None,
-            "connect_timeout": url.query.get("connect_timeout", _CONNECT_SECONDS),
+            "connect_timeout": url.query.get("connect_timeout")
+            or os.environ.get("PGCONNECT_TIMEOUT", _CONNECT_SECONDS),
         },
     )
     atexit.register(engine.dispose)

@@ -10,8 +10,22 @@ class _Asked(Exception):
     """Ends an attempt to connect."""
 
 
-@pytest.mark.parametrize(("query", "seconds"), [("", 10), ("?connect_timeout=30", "30")])
-def test_connection_has_a_time_limit(query: str, seconds: int | str) -> None:
+@pytest.mark.parametrize(
+    ("query", "environment", "seconds"),
+    [
+        ("", {}, 10),
+        ("?connect_timeout=30", {"PGCONNECT_TIMEOUT": "60"}, "30"),
+        ("?application_name=env", {"PGCONNECT_TIMEOUT": "60"}, "60"),
+    ],
+)
+def test_connection_has_a_time_limit(
+    query: str,
+    environment: dict[str, str],
+    seconds: int | str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     engine = _pooled_engine(sa.make_url(f"postgresql+psycopg://u@127.0.0.1:1/x{query}"))
     asked: list[object] = []
 
