@@ -35,7 +35,7 @@ from fleet.model.plan import Plan, Reason
 from fleet.model.values import Moment, Value, later
 from fleet.planner.failures import recall
 from fleet.planner.images import choose_image
-from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
+from fleet.planner.inventory import PoolInventory, every_desk, take_inventory
 from fleet.planner.ledger import charge_all
 from fleet.planner.machine_inputs import NOTHING_SHARED, made_from, options_of
 from fleet.planner.shared_stacks import shared_settings
@@ -357,7 +357,7 @@ def _find_missing(fleet: Fleet, world: World, inventory: PoolInventory, name: st
             f"an interrupted apply was creating or deleting {name}; `fleet apply` finishes that"
         )
     # A ticket queue records which machines it assigned, but does not observe them.
-    seen = None if unit.registry in desks_of(fleet, world.queues) else unit.worker
+    seen = None if unit.registry in every_desk(fleet, world) else unit.worker
     if seen is not None and seen.state in _CONNECTED and not seen.away:
         use = f"runs {seen.running}" if seen.running else "is connected"
         raise refusal(

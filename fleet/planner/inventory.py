@@ -71,6 +71,14 @@ def desks_of(fleet: Fleet, queues: Iterable[str]) -> tuple[str, ...]:
     return tuple(q for q in queues if isinstance(fleet.queues.get(q), TicketQueue))
 
 
+def every_desk(fleet: Fleet, world: World) -> frozenset[str]:
+    """Return the names of the ticket queues, also of those that are no longer in fleet.yaml.
+
+    Of the queues that are not in fleet.yaml, a run reads only those of tickets.
+    """
+    return frozenset((*desks_of(fleet, world.queues), *(world.queues.keys() - fleet.queues)))
+
+
 def _is_of_older(own: Worker, created_at: datetime | None) -> bool:
     """Return True if a queue's record describes an older machine of the same name."""
     if own.state is WorkerState.BUSY or own.since is None or created_at is None:
@@ -633,8 +641,7 @@ def _find_gone(
 
     If a queue that is not a ticket queue hears the worker of a machine, the machine exists.
     """
-    # A queue that fleet.yaml no longer has is one of tickets: no other is read.
-    desks = {*desks_of(fleet, world.queues), *(world.queues.keys() - fleet.queues.keys())}
+    desks = every_desk(fleet, world)
     absences = {each.name: each for each in world.absences if each.provider == provider}
     for unit in units:
         worker, absence = unit.worker, absences.get(unit.name)
