@@ -147,7 +147,9 @@ class Sources:
     @property
     def of_tickets(self) -> TicketSources:
         """Return the adapters needed to assign machines to tickets."""
-        return TicketSources(self.desks, self.cleaners, self.store, self.executor)
+        known = self.removed_desks
+        removed = () if isinstance(known, Unknown) else tuple(known.values())
+        return TicketSources(self.desks, self.cleaners, self.store, self.executor, removed)
 
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:

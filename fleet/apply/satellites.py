@@ -52,6 +52,8 @@ class TicketSources(NamedTuple):
     """Provider to the adapter that cleans its machines between tickets."""
     store: Store
     executor: PoolExecutor
+    removed: Collection[TicketDesk] = ()
+    """The desks of queues that are no longer in fleet.yaml: their tickets still expire."""
 
 
 class SeenRun(NamedTuple):

@@ -555,7 +555,8 @@ def _pooled_engine(url: sa.URL) -> sa.Engine:
         connect_args={
             "prepare_threshold": None,
             "connect_timeout": url.query.get("connect_timeout")
-            or os.environ.get("PGCONNECT_TIMEOUT", _CONNECT_SECONDS),
+            or os.environ.get("PGCONNECT_TIMEOUT")
+            or _CONNECT_SECONDS,
         },
     )
     atexit.register(engine.dispose)

@@ -39,7 +39,7 @@ def hand_out_all(
     fleet: Fleet, world: World, sources: TicketSources, tell: Tell, note: Tell
 ) -> World:
     """Assign free machines to tickets, and return the observation with these assignments."""
-    if not sources.desks:
+    if not (sources.desks or sources.removed):
         return world
     # A listing may omit a machine once, so do not forget a machine that a stack records.
     known = known_machines(world)
@@ -47,7 +47,7 @@ def hand_out_all(
     there = None if known is None else frozenset(known)
     listed = _map_machines(world)
     broken = {name for name, (_, each) in listed.items() if each.state is MachineState.FAILED}
-    for _, desk in sorted(sources.desks.items()):
+    for desk in (*(desk for _, desk in sorted(sources.desks.items())), *sources.removed):
         desk.settle(world.time, there, broken)
     _clean(world, sources, tell, note)
     if broken or sources.cleaners:
