@@ -356,6 +356,12 @@ def _prepare_change(
     missing = sorted(planned - previewed - {(name, "delete") for name in gone})
     if unplanned or missing:
         sentences = [f"would {what} {name}, which is not in the plan" for name, what in unplanned]
+        static = {each.worker for each in run.plan.workers if each.reason is Reason.STATIC}
+        sentences += [
+            f"must not do that, as its worker is static; to forget it: fleet machine forget {name}"
+            for name, _ in unplanned
+            if name in static
+        ]
         sentences += [f"would not {what} {name}, which is in the plan" for name, what in missing]
         raise refusal(f"the engine {'; '.join(sentences)}")
     return change

@@ -313,6 +313,8 @@ def forget_machine(
 ) -> tuple[str, str | None]:
     """Forget a missing machine and disable its worker; return its pool and the worker's queue.
 
+    Of a static machine, forget the record of an interrupted step; its worker stays as it is.
+
     The queue is None if no queue had a worker to disable. Raises PlanRefused if the machine
     perhaps exists.
     """
@@ -321,8 +323,12 @@ def forget_machine(
     if pool is None:
         raise refusal("; ".join((f"no readable stack holds {name}", *unknown_stacks(world))))
     inventory = take_inventory(fleet, world)[pool]
-    unit = _find_missing(fleet, world, inventory, name)
-    queue = _release(unit, sources)
+    queue = None
+    is_static = any(u.name == name and u.state is UnitState.STATIC for u in inventory.units)
+    stack = inventory.stack
+    is_made = stack and name in stack.ids and any(each.name == name for each in stack.workers)
+    if is_made or not is_static:
+        queue = _release(_find_missing(fleet, world, inventory, name), sources)
     engine = sources.engine_of(inventory.provider)
     engine.forget(stack_ref(fleet, pool, inventory.provider, inventory.stack), name)
     return pool, queue
