@@ -50,10 +50,13 @@ def key_of(sources: Iterable[Path]) -> str:
 def obtain(what: str, target: Path, *ways: Way) -> bool:
     """Create `target` in the first way that succeeds; after failures, print all reasons.
 
-    One process of a checkout at a time, so that two sessions do not build the same program.
+    One process at a time, so that two sessions do not build the same program.
     """
     reasons = []
-    with Path(__file__).open() as lock:
+    cache = target.parent.parent.parent
+    cache.mkdir(parents=True, exist_ok=True)
+    lock = os.open(cache, os.O_RDONLY)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if target.exists():
             return True
@@ -66,6 +69,8 @@ def obtain(what: str, target: Path, *ways: Way) -> bool:
                 say(f"{what}: {reasons[-1]}")
             else:
                 return True
+    finally:
+        os.close(lock)
     say(f"{what} is ABSENT: {'; '.join(reasons)}")
     return False
 

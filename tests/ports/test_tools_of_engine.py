@@ -135,7 +135,7 @@ def test_unusable_build_is_discarded(
 
     assert done.returncode == 3
     assert tells(done.stderr, *words)
-    assert not (tmp_path / ".cache").exists()
+    assert [*tmp_path.glob(".cache/fleet/*")] == []
 
 
 def test_official_release_of_plugin_precedes_build(
