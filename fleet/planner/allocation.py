@@ -1,19 +1,22 @@
 """Allocate requests to idle workers and to new machines (both are called places).
 
-`docs/explanation/allocation.md` writes the mixed-integer program out. Ranks are lexicographic: no
-request of a later rank takes capacity that a request of an earlier rank could use. The next
-objective is the cost. Ties go to the pool with the higher priority, then to the earlier name.
+`docs/explanation/allocation.md` writes the mixed-integer program out. The objective is
+lexicographic: the served requests of each rank, then the cost. Ties go to the pool with the higher
+priority, then to the earlier name; a queue may let priorities count before the cost.
 
-A small component is solved exactly. A large component is solved in five steps:
+A small component is solved exactly. A large one meets the objective approximately, and
+`Proof.longer` counts requests that may wait for a later rank. If the relaxation serves all
+requests, ranks do not matter, and only rounding and step 5 are needed. Else:
 
-1. Relaxation, with fractional requests and machines: maximise the served requests of each rank in
-   turn, five ranks at a time, then minimise the cost.
+1. Relaxation, with fractional requests and machines, by column generation: maximise the served
+   requests of five ranks at a time, each with ten times the weight of the next, then minimise the
+   cost.
 2. Rounding in the order of ranks: keep the integer parts, and assign each further request that
    fits to the column of least reduced cost (`fleet.planner.assignment`).
 3. Raise: serve more requests of earlier ranks by large neighbourhood search around the relaxation
    (RINS: E. Danna, E. Rothberg, C. Le Pape, Mathematical Programming 102, 2005).
 4. Repair: if a rank is short of its maximum, serve the most of its requests by a mixed-integer
-   program without later ranks; raise these again.
+   program without later ranks; then repeat step 3.
 5. Search: lower the cost by a search of the same neighbourhoods, then of the columns of least
    reduced cost (kernel search).
 """
@@ -50,13 +53,13 @@ from fleet.planner.solver import (
 )
 
 _MAX_WEIGHT = 100
-"""Total weight of the ranks in one objective of an exact search, above which a further objective
-starts. One objective per rank takes 1.3 to 2 times as long (60 to 400 requests, with limits)."""
+"""Maximum weight of a request in one objective of an exact search; further ranks get an objective
+of their own. One objective per rank takes 1.3 to 2 times as long (60 to 400 requests, limited)."""
 _RANKS_TOGETHER = 5
 """Maximum ranks of one relaxation: with more ranks, the solver loses the smallest weights."""
 _RANK_WEIGHT = 10.0
 """Ratio of the weights of requests of consecutive ranks in one relaxation. With 4, 10,000 requests
-in 400 limited pools serve 16 requests of one rank fewer, and 88 of the next rank more."""
+in 400 limited pools serve 16 fewer of one rank, and 88 more of the next rank."""
 _COST_PROGRESS = 3e-3
 """Column generation ends if the cost falls by less than this fraction. The later search does not
 come nearer to the bound than that."""
@@ -66,7 +69,7 @@ of four iterations would lose 70 requests of an early rank of 100,000."""
 _COUNT_ERROR = 1e-4
 """Tolerance for the number of requests that a relaxation serves."""
 _RAISED_RANKS = 10
-"""Maximum ranks with different weights in a raise: the solver is accurate for weights to 2^10."""
+"""Largest power of two among the weights of ranks in a raise: the solver is accurate to 2^10."""
 _RAISE_GAP = 1e-9
 """Relative gap of a search that raises ranks: a larger gap would hide the weight of late ranks."""
 _REPAIR_PAIRS = 10_000
@@ -80,7 +83,7 @@ requests in 400 limited pools serve seven requests of early ranks fewer."""
 _REPAIR_WORK = 45_000_000
 """Simplex iterations times their pairs, after which searches use a kernel: about five seconds.
 Searches of early ranks prove their maximum in a few hundred iterations; one of the last ranks,
-whose requests find little capacity, may take 20,000. With 60 million, an explanation in 2,600
+whose requests find little capacity, may take 20,000. With 60 million, explaining one of 2,600
 requests takes more than twice as long as their plan; with 30 million, a world of
 tests/laws/test_independent_check.py serves one request of a late rank fewer."""
 _RANK_WORK = 15_000_000
@@ -114,11 +117,11 @@ _PASSES = (
     Neighbourhoods(500, is_kernel=True),
 )
 """Measured on the worlds of `bench/`, the first pass saves 1 to 4 % of the cost, the second 0.5 to
-5 %. The kernel saves up to 6 %: 1,000 requests in 400 pools that share machines cost 1.062 of the
-best known without it, and 0.999 with 500 columns; with 400, 1.023. 10,000 requests take 1.7 s
-longer; 1,000 columns and 20 nodes would take 6 s for another 0.7 %. `max_columns` bounds a pass to
-about a second on two cores. Without the first pass, a world of 1,000 requests and 400 limited
-pools costs 3 % more."""
+5 %. The kernel saves up to 6 %: 1,000 requests in 400 pools that share machines cost 6.2 % more
+than the best known without it, 2.3 % more with 400 columns, and 0.1 % less with 500. 10,000
+requests take 1.7 s longer; 1,000 columns and 20 nodes would take 6 s for another 0.7 %.
+`max_columns` bounds a pass to a second on two cores. Without the first pass, a world of 1,000
+requests and 400 limited pools costs 3 % more."""
 
 
 ShortRanks = tuple[tuple[Rank, int], ...]
@@ -131,9 +134,11 @@ class Proof:
 
     cost: float = 0.0
     bound: float = 0.0
+    """The least cost of serving as many requests of each block as the solution does."""
     relaxed: float = 0.0
+    """The part of the bound that the linear relaxation proves."""
     unfinished: bool = False
-    """The exact search ended at its limit of nodes."""
+    """The exact search ended at its limit of nodes, or without a solution."""
     rounded: bool = False
     """The component is large: its solution is near the bound, but not proven optimal."""
     unsolved: bool = False
@@ -353,7 +358,7 @@ def _relax_ranks(model: Model) -> tuple[Relaxed | None, Array]:
 
 def _is_steady(program: Program, ranks: range) -> Callable[[float, float, Array], bool]:
     """Return a stop rule: True if each of these ranks gained little since the last check."""
-    sizes, before = program.served(program.uppers)[ranks], 0.0
+    sizes, before = program.served(program.uppers)[ranks], -inf
 
     def is_steady(_cost: float, _bound: float, values: Array) -> bool:
         nonlocal before
@@ -395,7 +400,7 @@ def _raise_ranks(model: Model, assignment: Assignment, relaxed: Relaxed) -> Assi
     is_short = program.served(relaxed.values - values) > EPSILON
     if not is_short.any():
         return assignment
-    # Each short rank doubles the weight of all earlier ranks; after ten, the weight stays equal.
+    # Each short rank doubles its own weight and that of earlier ranks, up to a factor of 2^10.
     level = np.cumsum(is_short[::-1])[::-1]
     costs = program.costs + program.penalties
     costs /= costs.max() or 1.0
@@ -515,8 +520,8 @@ def _neighbourhoods(
 ) -> Iterator[Array]:
     """Yield the free columns of neighbouring places, the largest possible gain first.
 
-    A column is free if its value differs from the relaxation. Two places are neighbours if one
-    block has free columns at both places.
+    Except in a kernel, a column is free if its value differs from the relaxation. Two places are
+    neighbours if one block has free columns at both places.
     """
     program = model.program
     if each.is_kernel:
@@ -555,7 +560,9 @@ def _neighbourhoods(
 def _kernel(
     program: Program, values: Array, relaxed: Relaxed, size: int, among: Array = None
 ) -> Array:
-    """Return the used pairs and those of least reduced cost; empty if more than `size` are used.
+    """Return the pairs that the solution or the relaxation uses, and those of least reduced cost.
+
+    Empty if more than `size` pairs are used.
 
     `among` is True for the columns to choose from; None: all. Kernel search: E. Angelelli,
     R. Mansini, M. Speranza, Computers & Operations Research 37, 2010.
