@@ -302,7 +302,9 @@ def hold_server_lock(url: sa.URL, fleet: str) -> Iterator[bool]:
     the connection; a pooler such as pgbouncer keeps a transaction on one connection. A run does
     not notice the loss of this connection, so each of its transactions compares the lock's number.
     """
-    connection = _add_audit_events(sa.create_engine(url, poolclass=sa.NullPool)).connect()
+    limit = {"connect_timeout": _time_to_connect(url)}
+    engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args=limit)
+    connection = _add_audit_events(engine).connect()
     try:
         connection.execute(_SET_TIMEOUTS)
         yield bool(connection.execute(_TRY_LOCK, {"fleet": f" {fleet}"}).scalar())
@@ -540,6 +542,12 @@ _CONNECT_SECONDS = 10
 """Seconds to connect to PostgreSQL. The driver waits 130 s, and a plan connects several times."""
 
 
+def _time_to_connect(url: sa.URL) -> int | str | tuple[str, ...]:
+    """Return the seconds that a connection may take: of the URL, the environment, or fleet."""
+    stated = url.query.get("connect_timeout") or os.environ.get("PGCONNECT_TIMEOUT")
+    return stated or _CONNECT_SECONDS
+
+
 @cache
 def _pooled_engine(url: sa.URL) -> sa.Engine:
     """Return an engine with a connection pool. Connecting takes longer than most transactions.
@@ -552,12 +560,7 @@ def _pooled_engine(url: sa.URL) -> sa.Engine:
         pool_pre_ping=True,
         pool_use_lifo=True,
         # With a pooler, each transaction may use another connection, without prepared statements.
-        connect_args={
-            "prepare_threshold": None,
-            "connect_timeout": url.query.get("connect_timeout")
-            or os.environ.get("PGCONNECT_TIMEOUT")
-            or _CONNECT_SECONDS,
-        },
+        connect_args={"prepare_threshold": None, "connect_timeout": _time_to_connect(url)},
     )
     atexit.register(engine.dispose)
     return _add_audit_events(engine)

@@ -3,7 +3,7 @@
 import pytest
 import sqlalchemy as sa
 
-from fleet.state.database import _pooled_engine
+from fleet.state.database import _pooled_engine, hold_server_lock
 
 
 class _Asked(Exception):
@@ -26,14 +26,19 @@ def test_connection_has_a_time_limit(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    engine = _pooled_engine(sa.make_url(f"postgresql+psycopg://u@127.0.0.1:1/x{query}"))
+    url = sa.make_url(f"postgresql+psycopg://u@127.0.0.1:1/x{query}")
     asked: list[object] = []
 
-    @sa.event.listens_for(engine, "do_connect")
     def note(_dialect: object, _record: object, _args: object, words: dict[str, object]) -> None:
         asked.append(words["connect_timeout"])
         raise _Asked
 
-    with pytest.raises(_Asked):
-        engine.connect()
-    assert asked == [seconds]
+    sa.event.listen(sa.Engine, "do_connect", note)
+    try:
+        with pytest.raises(_Asked):
+            _pooled_engine(url).connect()
+        with pytest.raises(_Asked), hold_server_lock(url, "farm"):
+            pass
+    finally:
+        sa.event.remove(sa.Engine, "do_connect", note)
+    assert asked == [seconds, seconds]
